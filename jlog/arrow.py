@@ -21,7 +21,7 @@ SCHEMA: pyarrow.Schema = schema()
 
 
 def table(reader: Reader, *, columns: Sequence[str] | None = None, end: int | None = None) -> pyarrow.Table:
-    """Returns all records up to the end as it is now, or up to the record before `end`, in memory. The position moves behind
+    """Returns all records up to the end as it is now, or up to the record before `end`, in memory. The position moves past
     them."""
     batches = reader.record_batches(columns=columns, end=end)
     return pyarrow.Table.from_batches(batches, schema=_schema_of(columns))

@@ -86,7 +86,7 @@ class Journal:
         lock_timeout: float | None = None,
         **options: Any,
     ) -> Journal:
-        """Makes an empty journal, with the options of a Writer. Raises JournalExists where one is there, unless `exist_ok`."""
+        """Creates an empty journal, with the options of a Writer. Raises JournalExists where one exists, unless `exist_ok`."""
         deadline = Deadline(check_lock_timeout(lock_timeout))
         unknown = sorted(set(options) - set(DEFAULTS))
         if unknown:
@@ -116,7 +116,7 @@ class Journal:
                     raise JournalLocked(f"{path} is being copied by a backup; delete it when that is done")
                 for name in position_files.names(path, SUBSCRIBER):
                     position_files.hold(path, meta, name).close()
-                os.unlink(os.path.join(path, "journal.meta"))  # comes first: a half deleted journal is no journal any more
+                os.unlink(os.path.join(path, "journal.meta"))  # comes first: a half deleted journal is not a journal any more
                 _remove_files(path)
         finally:
             lock_file.close()
@@ -139,7 +139,7 @@ class Journal:
     @property
     def epochs(self) -> list[tuple[int, int]]:
         """Random number and first sequence of each epoch, oldest first. A copy, or a backup that was restored, begins a new
-        epoch when it is first written to. A position that is kept elsewhere carries uuid and epoch; if it is behind the
+        epoch when it is first written to. A position that is kept elsewhere carries uuid and epoch; if it is beyond the
         sequence at which a later epoch begins, it is a position in another journal."""
         return list(read_meta(self._path).epochs)
 
@@ -181,7 +181,7 @@ class Journal:
 
     def blocks(self) -> Iterator[tuple[str, Block | Damage]]:
         """Yields each block in the segments, with the path of its segment: the raw structure, as the blocks' headers state it.
-        Where a block is damaged a Damage comes instead, followed by the blocks behind it."""
+        Where a block is damaged a Damage comes instead, followed by the blocks after it."""
         cursor = self._cursor()
         for segment, end in segment_ends(self._path, self._meta, cursor.end_place, int(cursor.first_sequence)):
             try:
@@ -252,13 +252,14 @@ class Journal:
         }
 
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
-        """Makes a subscriber, at `start` or at the position of another one. Raises SubscriberExists where the name is taken."""
+        """Creates a subscriber, at `start` or at the position of another one. Raises SubscriberExists where the name is
+        taken."""
         check_name(name, SUBSCRIBER)
         with position_files.table_locked(self._path, self._deadline()):
             if position_files.exists(self._path, SUBSCRIBER, name):
                 raise SubscriberExists(f"{self._path} has a subscriber {name!r} already; remove it, or choose another name")
             sequence = self._kept(self._find(start)) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
-            position_files.make(self._path, self._meta, SUBSCRIBER, name, sequence)
+            position_files.create(self._path, self._meta, SUBSCRIBER, name, sequence)
 
     def remove_subscriber(self, name: str) -> None:
         """Removes a subscriber. Raises SubscriberBusy while a Reader has its name."""
@@ -291,7 +292,7 @@ class Journal:
                 file.close()
 
     def set_checkpoint(self, name: str, position: Start) -> None:
-        """Makes a checkpoint, or moves it, durably."""
+        """Creates a checkpoint, or moves it, durably."""
         check_name(name, CHECKPOINT)
         with position_files.table_locked(self._path, self._deadline()):
             position_files.put(self._path, self._meta, CHECKPOINT, name, self._kept(self._find(position)))
@@ -369,10 +370,10 @@ class Journal:
         return Journal(target)
 
     def repair(self, *, dry_run: bool = False, progress: Progress = lambda _: None) -> RepairReport:
-        """Makes a damaged journal sound again, and keeps every record that can still be read, with its sequence.
+        """Repairs a damaged journal, and keeps every record that can still be read, with its sequence.
 
         The sequences of lost records become a gap: lag does not count them, and a reader whose position lies in the gap goes on
-        behind it. Damaged bytes are moved to `quarantine/` in the journal's directory. A repair may be killed anywhere and
+        after it. Damaged bytes are moved to `quarantine/` in the journal's directory. A repair may be killed anywhere and
         done again. It needs disk space for one more segment and for the damaged bytes.
 
         dry_run: changes nothing, and says what would be done.
@@ -392,8 +393,8 @@ class Journal:
         progress: Progress = lambda _: None,
         lock_timeout: float | None = None,
     ) -> RepairReport:
-        """Repairs a journal that cannot be opened, since `journal.meta` is lost or damaged. That file is made anew with a new
-        epoch and the options of a new journal, but for one: no record is removed for having been read."""
+        """Repairs a journal that cannot be opened, since `journal.meta` is lost or damaged. That file is created anew with a
+        new epoch and the options of a new journal, but for one: no record is removed for having been read."""
         from jlog.repair.repair import repair
 
         deadline = Deadline(check_lock_timeout(lock_timeout))
@@ -401,8 +402,8 @@ class Journal:
 
     def stats(self) -> Stats:
         """Returns the counters of all processes, and how the journal and its subscribers stand now. Call it each second on one
-        Journal object, in one thread at a time: the object keeps what never changes. A journal that was deleted and made anew
-        in between is looked at anew."""
+        Journal object, in one thread at a time: the object keeps what never changes. A journal that was deleted and created
+        anew in between is looked at anew."""
         if self._stats is None:
             from jlog.care.statistics import StatsSource  # slow to import, and few programs ask
 

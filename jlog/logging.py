@@ -19,7 +19,7 @@ from jlog.system.filesystem import journal_path
 __all__ = ["DEFAULT_FIELDS", "FIELDS", "JournalHandler"]
 
 RETRY_SECONDS = 1.0
-WAITING_MAX = 100  # log records that wait behind the one during which they were logged
+WAITING_MAX = 100  # log records that wait for the one during which they were logged
 WAITS_FOR_NOTHING = ("jlog", "py.warnings")  # loggers of messages that jlog itself logs, also in threads of its own
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -47,7 +47,7 @@ class JournalHandler(logging.Handler):
     logger's name is the key; `record.created` is the timestamp. Readers see the record at once, and it survives the death of
     the process.
 
-    journal: a journal's path, made if there is none; or an open Writer, which the caller closes.
+    journal: a journal's path, created if there is none; or an open Writer, which the caller closes.
     fields: those of FIELDS that become headers, under these names.
     extra: turns the application's `extra=` into headers too: True for all of it, or the names of some.
     key: one of FIELDS, the name of an extra, a function of the log record, or None for no key.
@@ -76,7 +76,7 @@ class JournalHandler(logging.Handler):
         unknown = sorted(set(fields) - set(FIELDS))
         if unknown:
             raise ValueError(f"a log record has no field {', '.join(unknown)}; it has {', '.join(FIELDS)}")
-        self.dropped = 0  # log records that were dropped since the handler was made
+        self.dropped = 0  # log records that were dropped since the handler was created
         self._fields = tuple(fields)
         self._extra = extra
         self._key = key
@@ -95,7 +95,7 @@ class JournalHandler(logging.Handler):
             self._try_to_open()
         else:
             if options:
-                raise TypeError(f"the writer is open already; give it {', '.join(options)} where it is made")
+                raise TypeError(f"the writer is open already; give it {', '.join(options)} where it is created")
             self.path = journal.path
             self._open = lambda: copy.copy(journal)  # copies as pickling does, by path and options
             self._ours = False
@@ -138,7 +138,7 @@ class JournalHandler(logging.Handler):
 
     def _with_guard(self, record: logging.LogRecord | None) -> None:
         """Appends the record, and then those that wait. Records that are logged while this thread appends wait too: they come
-        behind the one that caused them, and cause no others."""
+        after the one that caused them, and cause no others."""
         self._forget_parent()
         if self._within == threading.get_ident():
             if record is not None:

@@ -205,7 +205,7 @@ def serve(
     not_ready: what is not ready now, a line for each; with it /readyz answers 200 where nothing is missing, and else 503 with
         these lines.
     listen: "ADDRESS:PORT"; port 0: any free one, see Server.port; ":9464": every IPv4 address; "[::1]:9464" for IPv6.
-    Raises ValueError for a text that is no address, OSError where the address is not free.
+    Raises ValueError for a text that is not an address, OSError where the address is not free.
     """
     address, port = parse_listen(listen)
     registry = CollectorRegistry() if registry is None else registry
@@ -222,5 +222,5 @@ def serve(
 def parse_listen(listen: str) -> tuple[str, int]:
     found = _LISTEN.fullmatch(listen)
     if found is None or int(found["port"]) > 65535:
-        raise ValueError(f"{listen!r} is no ADDRESS:PORT to listen on; write {LISTEN}, :9464 or [::1]:9464")
+        raise ValueError(f"{listen!r} is not an ADDRESS:PORT to listen on; write {LISTEN}, :9464 or [::1]:9464")
     return found["ipv6"] or found["address"] or "0.0.0.0", int(found["port"])

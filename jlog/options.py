@@ -63,7 +63,7 @@ class Retention:
     def __post_init__(self) -> None:
         for name in ("delete_read", "keep_for_subscribers", "archive_on_roll"):
             if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} is True or False, not {getattr(self, name)!r}")
+                raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
         for name in ("max_bytes", "limit_bytes"):
             _check_bytes(name, getattr(self, name))
         for name in ("max_age", "subscriber_max_age"):
@@ -76,7 +76,7 @@ class Retention:
         if self.max_bytes is not None and self.limit_bytes is not None and self.max_bytes > self.limit_bytes:
             raise ValueError(
                 f"max_bytes {self.max_bytes} is above limit_bytes {self.limit_bytes}: append would raise JournalFull before "
-                "anything is removed; make max_bytes the smaller one"
+                "anything is removed; set a smaller max_bytes"
             )
         removes = self.delete_read or self.max_bytes is not None or self.max_age is not None
         if self.archive is None and self.archive_on_roll:
@@ -92,28 +92,28 @@ def _check_bytes(name: str, size: Any) -> None:
     if size is None:
         return
     if isinstance(size, bool) or not isinstance(size, int):
-        raise TypeError(f"{name} is a number of bytes or None, not {size!r}")
+        raise TypeError(f"{name} must be a number of bytes or None, not {size!r}")
     if size < 1:
-        raise ValueError(f"{name} is at least 1 byte, or None for no limit, not {size}")
+        raise ValueError(f"{name} must be at least 1 byte, or None for no limit, not {size}")
     if size > BYTES_MAX:
-        raise ValueError(f"{name} is at most {BYTES_MAX} bytes, or None for no limit, not {size}")
+        raise ValueError(f"{name} must be at most {BYTES_MAX} bytes, or None for no limit, not {size}")
 
 
 def _check_age(name: str, age: Any) -> None:
     if age is None:
         return
     if not isinstance(age, timedelta):
-        raise TypeError(f"{name} is a datetime.timedelta, such as timedelta(days=7), or None, not {age!r}")
+        raise TypeError(f"{name} must be a datetime.timedelta, such as timedelta(days=7), or None, not {age!r}")
     if age <= timedelta(0):
-        raise ValueError(f"{name} is more than no time, or None for no limit, not {age}")
+        raise ValueError(f"{name} must be longer than no time, or None for no limit, not {age}")
 
 
 def _check_archive(url: Any) -> None:
     if not isinstance(url, str):
-        raise TypeError(f"archive is a URL or None, not {url!r}; of a path it is path.absolute().as_uri()")
+        raise TypeError(f"archive must be a URL or None, not {url!r}; for a path write path.absolute().as_uri()")
     found = _URL.match(url)
     if found is None or (found[1] == "file" and not found[2].startswith("/")):
-        raise ValueError(f"archive is a URL such as file:///var/archive or s3://bucket/prefix, not {url!r}")
+        raise ValueError(f"archive must be a URL such as file:///var/archive or s3://bucket/prefix, not {url!r}")
     from urllib.parse import urlsplit  # few programs need it
 
     if urlsplit(url).password:
@@ -133,34 +133,36 @@ def _check_protocol(url: str) -> None:
     known = fsspec.available_protocols()
     protocol = url.partition("://")[0]
     if protocol not in known:
-        raise ValueError(f"fsspec knows no {protocol}://, which archive begins with; it knows {', '.join(known)}")
+        raise ValueError(f"archive begins with {protocol}://, which fsspec does not know; it knows {', '.join(known)}")
 
 
 def check_precommit(precommit: int) -> int:
     """Returns the capacity of the buffer that a writer asks for; 0: the writer bypasses the buffer."""
     if isinstance(precommit, bool) or not isinstance(precommit, int):
-        raise TypeError(f"precommit is a number of bytes, not {precommit!r}")
+        raise TypeError(f"precommit must be a number of bytes, not {precommit!r}")
     if precommit != 0 and not PRECOMMIT_MIN <= precommit <= PRECOMMIT_MAX:
-        raise ValueError(f"precommit is 0, or {PRECOMMIT_MIN} (4 KiB) to {PRECOMMIT_MAX} (1 GiB) bytes, not {precommit}")
+        raise ValueError(f"precommit must be 0, or {PRECOMMIT_MIN} (4 KiB) to {PRECOMMIT_MAX} (1 GiB) bytes, not {precommit}")
     return precommit
 
 
 def check_lock_timeout(lock_timeout: float | None) -> float | None:
     if lock_timeout is not None and not lock_timeout >= 0:
-        raise ValueError(f"lock_timeout is seconds, at least 0, or None to wait for ever, not {lock_timeout!r}")
+        raise ValueError(
+            f"lock_timeout must be a number of seconds, at least 0, or None to wait for ever, not {lock_timeout!r}"
+        )
     return lock_timeout
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
 
 
 def _check_interval(seconds: Any) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"sync_interval is seconds, not {seconds!r}")
+        raise TypeError(f"sync_interval must be a number of seconds, not {seconds!r}")
     if not 0 < seconds <= SYNC_INTERVAL_MAX:
-        raise ValueError(f"sync_interval is seconds, above 0 and at most {SYNC_INTERVAL_MAX}, not {seconds!r}")
+        raise ValueError(f"sync_interval must be a number of seconds above 0 and at most {SYNC_INTERVAL_MAX}, not {seconds!r}")
 
 
 def check_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -172,9 +174,9 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
     if "segment_bytes" in found:
         size = found["segment_bytes"]
         if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"segment_bytes is a number of bytes, not {size!r}")
+            raise TypeError(f"segment_bytes must be a number of bytes, not {size!r}")
         if not SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX:
-            raise ValueError(f"segment_bytes is {SEGMENT_BYTES_MIN} (4 KiB) to {SEGMENT_BYTES_MAX} (1 TiB), not {size}")
+            raise ValueError(f"segment_bytes must be {SEGMENT_BYTES_MIN} (4 KiB) to {SEGMENT_BYTES_MAX} (1 TiB), not {size}")
     if "sync_interval" in found:
         _check_interval(found["sync_interval"])
     if "retention" in found:
@@ -186,13 +188,13 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
 
 def retention_fields(retention: Retention) -> dict[str, Any]:
     if not isinstance(retention, Retention):
-        raise TypeError(f"retention is a jlog.Retention, not {retention!r}")
+        raise TypeError(f"retention must be a jlog.Retention, not {retention!r}")
     return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in asdict(retention).items()}
 
 
 def retention_of(options: dict[str, Any]) -> Retention:
-    """Makes a Retention of journal.meta's options. Raises UnsupportedFormat for a field that a newer jlog has written: it may
-    keep something."""
+    """Creates a Retention from journal.meta's options. Raises UnsupportedFormat for a field that a newer jlog has written: it
+    may keep something."""
     stored = options["retention"]
     unknown = sorted(set(stored) - {field.name for field in fields(Retention)})
     if unknown:
@@ -205,7 +207,7 @@ def retention_of(options: dict[str, Any]) -> Retention:
 
 def _age_of(name: str, seconds: Any) -> timedelta:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"{name} is seconds, not {seconds!r}")
+        raise TypeError(f"{name} must be a number of seconds, not {seconds!r}")
     try:
         return timedelta(seconds=seconds)
     except OverflowError:
@@ -243,7 +245,7 @@ def stored_options(stored: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("precommit is 0, and a journal has a buffer")
     stored_retention = found["retention"]
     if not isinstance(stored_retention, dict):
-        raise TypeError(f"retention is an object, not {stored_retention!r}")
+        raise TypeError(f"retention must be a JSON object, not {stored_retention!r}")
     # Fields of a newer jlog are refused by the calls that remove something.
     known = {field.name for field in fields(Retention)} & stored_retention.keys()
     retention_of({"retention": {name: stored_retention[name] for name in known}})

@@ -18,7 +18,7 @@ __all__ = ["Writer"]
 
 @writer.with_own_append
 class Writer(writer.Writer):
-    """Appends records to the journal at `path`, making it if there is none.
+    """Appends records to the journal at `path`, creating it if there is none.
 
     Any number of processes and threads may have writers on one journal at once, with any options, in any mix: order is
     total, and one writer's records keep theirs. Objects are thread-safe; after a fork the child's raise JournalClosed and
@@ -38,12 +38,12 @@ class Writer(writer.Writer):
     roll: "never", "minutely", "hourly", "daily" or "weekly" (on Monday): a segment also ends with the period of UTC that
         its first record was appended in, by the clock at append.
     sync: "none", "interval" (each sync_interval seconds, default 1.0) or "append": an append returns after an fdatasync,
-        which all who append at that time share.
+        which all appends at that time share.
     exclusive: the only writing process; JournalLocked while another one writes, and for others as long as this lives.
     lock_timeout: seconds that one call waits in all for what other processes and threads do, at whichever locks it meets,
         before JournalLocked; None: for ever. Ctrl-C gets through. A close that meets its limit closes all the same, and the
         next to open makes up for what is left.
-    create: False raises JournalNotFound instead of making the journal.
+    create: False raises JournalNotFound instead of creating the journal.
     """
 
     __slots__ = ("_given",)
@@ -65,7 +65,7 @@ class Writer(writer.Writer):
         create: bool = True,
     ) -> None:
         if hasattr(self, "_given"):
-            raise RuntimeError("a Writer is made once; close it and make another one")
+            raise RuntimeError("a Writer is initialised once; close it and create another one")
         path = journal_path(path)
         options = {
             "compression": compression,

@@ -29,7 +29,7 @@ def archive_of(path: str, archive: bool | str = True) -> Archive | None:
 
 
 def segments(path: str | os.PathLike[str], archive: bool | str = True) -> list[Segment | ArchivedSegment]:
-    """Lists all segments of the journal at `path`, oldest first: the archived ones, and behind them those that are still in the
+    """Lists all segments of the journal at `path`, oldest first: the archived ones, and after them those that are still in the
     journal, with the open one. `path` and `archived` of each say where it is. A segment in both places is listed as still in
     the journal.
 

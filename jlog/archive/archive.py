@@ -102,7 +102,7 @@ class Archive:
 
     def listed_and_newer(self) -> list[ArchivedSegment]:
         """Returns the segments that were listed last, and those that now follow them without a gap. It lists nothing, since
-        that takes long in a large archive. A segment behind a gap is found only by segments()."""
+        that takes long in a large archive. A segment after a gap is found only by segments()."""
         found = self.listed()
         while found and found[-1].records:
             number = found[-1].end_sequence
@@ -145,7 +145,7 @@ class Archive:
 
     @property
     def next_sequence(self) -> int:
-        """Sequence behind the last archived record."""
+        """Sequence after the last archived record."""
         return self._described(self._some()[-1:])[0].end_sequence
 
     def _some(self) -> list[int]:
@@ -204,7 +204,7 @@ class Archive:
         for segment in self.segments():
             if before is not None and not segment.follows(before):
                 missing = segment.first_sequence - before.end_sequence
-                lacking = f"the segments behind sequence {before.end_sequence} are missing"
+                lacking = f"the segments after sequence {before.end_sequence} are missing"
                 found.append(Damage(self.url, 0, lacking, before.end_sequence, missing))
             reason = self._problem(segment)
             if reason is not None:
@@ -226,7 +226,7 @@ class Archive:
 
     def at(self, sequence: int) -> ArchivedSegment:
         """Returns the segment that this sequence lies in; for a sequence in a gap the next one, for the end the last one.
-        Raises PositionLost where the segment is missing, ValueError for a sequence behind the end."""
+        Raises PositionLost where the segment is missing, ValueError for a sequence beyond the end."""
         numbers = self._some()
         index = bisect_right(numbers, sequence)
         if index == 0:
@@ -237,7 +237,7 @@ class Archive:
         if len(found) == 2:
             return self._next(found[0], found[1], sequence)
         if sequence > found[0].end_sequence:
-            raise ValueError(f"{self.url} ends at sequence {found[0].end_sequence}; {sequence} lies behind it")
+            raise ValueError(f"{self.url} ends at sequence {found[0].end_sequence}; {sequence} is beyond it")
         return found[0]
 
     def known_after(self, before: ArchivedSegment) -> ArchivedSegment | None:

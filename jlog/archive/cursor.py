@@ -1,4 +1,4 @@
-"""A position in an archive, and in the living journal behind it where there is one: the counterpart of a journal's Cursor."""
+"""A position in an archive, and in the living journal after it where there is one: the counterpart of a journal's Cursor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 
 class ArchiveCursor:
-    """Reads one segment after the other. With `live`, reading goes on in the journal behind the last archived segment, and goes
+    """Reads one segment after the other. With `live`, reading goes on in the journal after the last archived segment, and goes
     back to the archive where retention was faster."""
 
     def __init__(self, archive: Archive, live: Cursor | None = None) -> None:
@@ -73,7 +73,7 @@ class ArchiveCursor:
         return self._archive.next_sequence if self._live is None else int(self._live.next_sequence)
 
     def seek(self, sequence: int) -> None:
-        """Moves the position. Raises PositionLost where the segment is missing, ValueError for a sequence behind the end."""
+        """Moves the position. Raises PositionLost where the segment is missing, ValueError for a sequence beyond the end."""
         if self._live is None:
             self._seek_archived(sequence)
             return
@@ -144,7 +144,7 @@ class ArchiveCursor:
     # --- From one segment to the next -------------------------------------------------------------------------------
 
     def advance(self, end: int | None = None) -> bool:
-        """Goes on behind the blocks that are here: to the next ones of the segment, or to the next segment. Returns False where
+        """Goes on after the blocks that are here: to the next ones of the segment, or to the next segment. Returns False where
         there is none. Nothing is fetched from the sequence `end` on."""
         copy = self._copy
         if copy is None:
@@ -185,7 +185,7 @@ class ArchiveCursor:
         self._enter(segment, segment.first_sequence, end, read_ahead)
 
     def _live_after(self, before: ArchivedSegment) -> int | None:
-        """Returns the sequence at which the living journal goes on behind this segment; None where it does not have the next
+        """Returns the sequence at which the living journal goes on after this segment; None where it does not have the next
         record."""
         assert self._live is not None
         first = int(self._live.first_sequence)
@@ -243,7 +243,7 @@ class ArchiveCursor:
                 return batch
 
     def skip_damage(self) -> Damage:
-        """Goes on behind the damage at the position, or behind the segment where none of the rest can be read."""
+        """Goes on after the damage at the position, or after the segment where none of the rest can be read."""
         copy = self._copy
         if copy is None:
             return skip_damage(self.current)

@@ -101,19 +101,19 @@ class LocalCopy:
         last = len(entries) - 1
         wanted = last if sequence >= entries[last][0] else bisect_right(entries, (sequence, 1 << 64, 0)) - 1
         place = entries[wanted][1], entries[wanted][0]
-        first, behind = self._run or (wanted, wanted)
-        if self._run is not None and (first <= wanted < behind or wanted == behind == last):
+        first, beyond = self._run or (wanted, wanted)
+        if self._run is not None and (first <= wanted < beyond or wanted == beyond == last):
             return place
-        if wanted > behind or entries[first][1] - place[0] > RANGE_BYTES:
+        if wanted > beyond or entries[first][1] - place[0] > RANGE_BYTES:
             self.read_ahead = FIRST_BYTES  # read somewhere else from here on
-            first = behind = wanted
+            first = beyond = wanted
         size = self.read_ahead if end is None else RANGE_BYTES
         if wanted < first:
             start, stop = _back_to(index, wanted, first, size), first
         else:
             start, stop = wanted, _up_to(index, wanted, size, end)
-        run = min(start, first), max(stop, behind)
-        is_new = self._run is None or first == behind or entries[run[1]][1] - entries[run[0]][1] > RUN_BYTES
+        run = min(start, first), max(stop, beyond)
+        is_new = self._run is None or first == beyond or entries[run[1]][1] - entries[run[0]][1] > RUN_BYTES
         if is_new:
             stop = max(stop, min(first + 1, last))  # reading backward has come from within that block
             run = start, stop

@@ -112,7 +112,7 @@ def _check_fields(found: dict[str, Any]) -> None:
 
 
 def describe(segment: Segment, meta: Meta, path: str) -> ArchivedSegment:
-    """Makes the description of a sealed segment; `path` is its future URL. Raises FileNotFoundError where it has been
+    """Creates the description of a sealed segment; `path` is its future URL. Raises FileNotFoundError where it has been
     removed."""
     directory = os.path.dirname(segment.path)
     header: SegmentFile | None = None

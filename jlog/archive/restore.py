@@ -1,4 +1,4 @@
-"""Makes a journal of an archive."""
+"""Creates a journal from an archive."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from jlog.system.filesystem import journal_path
 
 
 def restore(url: str, path: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None) -> None:
-    """Makes a journal at `path` of everything that is archived at `url`, with the same sequences, timestamps, keys, headers and
-    state. It is another journal from there on, with an epoch of its own. It keeps every record, whatever the retention was, and
-    archives nothing, until a writer sets another retention.
+    """Creates a journal at `path` from everything that is archived at `url`, with the same sequences, timestamps, keys, headers
+    and state. It is another journal from there on, with an epoch of its own. It keeps every record, whatever the retention was,
+    and archives nothing, until a writer sets another retention.
 
     The journal is there as a whole or not at all. A call that was killed leaves a directory `<path>.<…>.restoring`.
 
@@ -42,7 +42,7 @@ def restore(url: str, path: str | os.PathLike[str], *, progress: Callable[[int],
 
 def _restore(url: str, path: str, progress: Callable[[int], None] | None) -> None:
     if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
-        raise JournalExists(f"{path} is there already; choose another path for the journal", path)
+        raise JournalExists(f"{path} already exists; choose another path for the journal", path)
     import secrets  # both are slow to import, and few programs restore
     import shutil
 
@@ -82,7 +82,7 @@ def _fetch(archive: Archive, segment: ArchivedSegment, work: str, meta: Meta) ->
 
 
 def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
-    """Makes the other files: an empty segment to go on in, so that the archived ones stay as they are, and at last
+    """Creates the other files: an empty segment to go on in, so that the archived ones stay as they are, and at last
     `journal.meta`, which makes the directory a journal."""
     last = segments[-1]
     end = last.end_sequence

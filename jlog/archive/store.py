@@ -202,7 +202,7 @@ class ArchiveFolder:
                 self._discard(left)
 
     def _make_directory(self) -> None:
-        """Makes the folder. An object store has none; there, this could only make a bucket that nobody asked for."""
+        """Creates the folder. An object store has none; there, this could only make a bucket that nobody asked for."""
         if self._puts_whole:
             return
         self._fs.makedirs(self._root, exist_ok=True)

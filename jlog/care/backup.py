@@ -1,4 +1,4 @@
-"""Makes a copy of a journal while other processes write, roll and clean."""
+"""Copies a journal while other processes write, roll and clean."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _check_target(target: str) -> None:
         raise JournalExists(f"{target} is a file; choose another path for the copy, or remove it", target)
     there = os.listdir(target) if os.path.isdir(target) else []
     if META in there:
-        raise JournalExists(f"{target} is a journal already; choose another path for the copy", target)
+        raise JournalExists(f"{target} is already a journal; choose another path for the copy", target)
     if UNFINISHED in there:
         raise JournalExists(_unfinished(target), target)
     if there:
@@ -86,8 +86,8 @@ def _unfinished(target: str) -> str:
 
 
 def _make_directories(path: str, target: str) -> list[str]:
-    """Makes the target, with the mode of the journal's own directory, and the directories above it. Returns those that were
-    made, the target first."""
+    """Creates the target, with the mode of the journal's own directory, and the directories above it. Returns those that were
+    created, the target first."""
     made: list[str] = []
     missing = target
     while not os.path.isdir(missing):
@@ -96,14 +96,14 @@ def _make_directories(path: str, target: str) -> list[str]:
     for directory in reversed(made):
         os.mkdir(directory)
     if made:
-        import shutil  # slow to import, and few programs make backups
+        import shutil  # slow to import, and few programs back up a journal
 
         shutil.copymode(path, target)
     return made
 
 
 def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
-    """Copies the files. Positions come first: none of them can lie behind the end that is looked up afterwards."""
+    """Copies the files. Positions come first: none of them can lie beyond the end that is looked up afterwards."""
     for directory in DIRECTORIES:
         Directory(target, directory, make=True).close()
     for kind in (SUBSCRIBER, CHECKPOINT):
@@ -212,7 +212,7 @@ def _finish(path: str, target: str) -> None:
 
 
 def _make(target: str, name: str) -> None:
-    """Makes an empty file. Raises FileExistsError where the name is taken."""
+    """Creates an empty file. Raises FileExistsError where the name is taken."""
     with Directory(target) as directory:
         os.close(directory.create(name))
 

@@ -15,7 +15,7 @@ from jlog.storage.meta import read_meta
 
 
 def continue_at(path: str, sequence: int, deadline: Deadline = NEVER) -> None:
-    """Makes `sequence` the next one of the journal at the absolute `path`, or the one behind its last record if that is larger.
+    """Makes `sequence` the next one of the journal at the absolute `path`, or the one after its last record if that is larger.
     The numbers between its last record and the next one are a gap.
 
     A number whose record a power loss took is given out again. An ordinary start never does that, since a reader may have seen

@@ -1,4 +1,4 @@
-"""Says which segments retention lets go, and which subscribers have expired."""
+"""Decides which segments retention removes, and which subscribers have expired."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
 from jlog.storage.meta import Meta
 from jlog.storage.segments import Segment, segments_of
 
-NOBODY = 1 << 64  # behind every sequence, for a journal that nothing is held back in
+NOBODY = 1 << 64  # beyond every sequence, for a journal that nothing is held back in
 
 READ, TOO_MUCH, TOO_OLD = "read", "max_bytes", "max_age"
 

@@ -82,7 +82,7 @@ class _Layout:
     gaps: list[tuple[int, int]]
 
     def held_bytes(self, sequence: int) -> int:
-        """Returns the bytes of the sealed segments that have a record at or behind `sequence`."""
+        """Returns the bytes of the sealed segments that have a record at or after `sequence`."""
         at = max(0, bisect_right(self.names, sequence) - 1)
         if at < len(self.ends) and self.ends[at] <= sequence:
             at += 1
@@ -109,7 +109,7 @@ class StatsSource:
         """Returns the statistics. Raises JournalNotFound, CorruptJournal or UnsupportedFormat where the journal cannot be
         opened."""
         meta = read_meta(self._path)
-        if meta.uuid != self._uuid:  # another journal has been made at the same path
+        if meta.uuid != self._uuid:  # another journal has been created at the same path
             self._uuid = meta.uuid
             self._forget()
         cursor = Cursor(self._path, meta.uuid)
@@ -225,7 +225,7 @@ class StatsSource:
 
 
 def _time_at(cursor: Cursor, sequence: int) -> int | None:
-    """Returns the timestamp of the first record at or behind this sequence; None where it cannot be read, which `verify`
+    """Returns the timestamp of the first record at or after this sequence; None where it cannot be read, which `verify`
     explains."""
     try:
         cursor.seek(sequence)

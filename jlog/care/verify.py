@@ -178,7 +178,7 @@ def _check_segment(
     report: Report,
     progress: Progress,
 ) -> int:
-    """Checks one segment, and returns the sequence behind its last record."""
+    """Checks one segment, and returns the sequence after its last record."""
     report.segments += 1
     file, error = open_segment(path, name, meta.uuid)
     if error is not None:

@@ -1,4 +1,4 @@
-"""Finds where the messages of a segment go on behind a damaged place.
+"""Finds where the messages of a segment go on after a damaged place.
 
 libjlog's segments have no checksums, and nothing marks where a message begins but its magic, which a payload may contain too.
 So a place is believed to begin a message only if something else says so, in this order:
@@ -6,7 +6,7 @@ So a place is believed to begin a message only if something else says so, in thi
 1. The damaged header itself: its length may still lead to the next message.
 2. The index, in which libjlog's readers have noted where messages begin.
 3. A chain that leads exactly to the end of the segment.
-4. A chain that ends at the next damaged place, if its times lie in order between the messages before and behind.
+4. A chain that ends at the next damaged place, if its times lie in order between the messages before and after.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CANDIDATE_WORK = 16 << 10  # what a place costs at which a message may begin
 
 @dataclass(frozen=True)
 class Gap:
-    """A damaged place. `begin` may lie behind the message at which the damage was met: then that message is intact.
+    """A damaged place. `begin` may lie after the message at which the damage was met: then that message is intact.
 
     is_torn: the last message of the segment is not complete.
     """
@@ -62,7 +62,7 @@ class DamageFinder:
         self._work = WORK_BYTES + WORK_FACTOR * end
 
     def gap(self, at: int, last_us: int, *, may_grow: bool) -> Gap:
-        """Returns the damaged place that begins at the message at `at`, or behind it. last_us: the time of the message before.
+        """Returns the damaged place that begins at the message at `at`, or after it. last_us: the time of the message before.
         may_grow: a writer may be about to complete the last message."""
         header = self._header(at)
         if header is None:
@@ -108,7 +108,7 @@ class DamageFinder:
     # --- The index ------------------------------------------------------------------------------------------------------
 
     def _next_in_index(self, at: int) -> int | None:
-        """Returns the next place behind `at` where the index has a message, and one begins. None if the index does not know a
+        """Returns the next place after `at` where the index has a message, and one begins. None if the index does not know a
         message at `at`: it may be an older one."""
         if self._index_path is None:
             return None

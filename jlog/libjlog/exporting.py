@@ -41,7 +41,7 @@ FILE_NAME_MAX = 255
 
 @dataclass
 class ExportResult:
-    """What an export has done. The fields from `keys` on count what the format has no place for."""
+    """The result of an export. The fields from `keys` on count what the format has no place for."""
 
     records: int = 0
     segments: int = 0
@@ -74,7 +74,7 @@ def export_journal(
     nothing in the journal.
 
     compression: "none" or "lz4". unit_limit: bytes at which a segment ends. big_endian: for a machine with that byte order.
-    on_damage: called for each damaged place, behind which it goes on. on_note: called with a line for everything that libjlog's
+    on_damage: called for each damaged place, after which it goes on. on_note: called with a line for everything that libjlog's
     format has no place for. on_progress: called with each number of records.
 
     Raises JournalExists where the directory is not empty. One that was left by an export that was killed has no metastore.
@@ -217,7 +217,7 @@ class _Export:
     # --- Subscribers and the rest ---------------------------------------------------------------------------------------
 
     def _pass_marks(self, sequence: int) -> None:
-        """Notes the place of each subscriber whose position is not behind this sequence."""
+        """Notes the place of each subscriber whose position is not beyond this sequence."""
         while self._waiting and self._waiting[0] <= sequence:
             self._marks[self._waiting.pop(0)] = self._in_segment
 

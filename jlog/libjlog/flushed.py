@@ -19,7 +19,7 @@ def flush_begin(file: SegmentFile, content: bytes, unused: Callable[[], bytes], 
     """Returns the offset in the segment at which the buffer was flushed: from there to `end` they have the same bytes. Returns
     `end` if the buffer was not flushed.
 
-    unused: returns the bytes of the buffer behind those in use. intact_end: where the segment's last whole message ends.
+    unused: returns the bytes of the buffer after those in use. intact_end: where the segment's last whole message ends.
     """
     low = max(0, end - len(content))
     tail = memoryview(file.read(low, end - low))
@@ -34,7 +34,7 @@ def flush_begin(file: SegmentFile, content: bytes, unused: Callable[[], bytes], 
 
 
 def _was_refilled(file: SegmentFile, used: int, unused: bytes, magic: bytes, end: int) -> bool:
-    """Returns whether the bytes behind those in use are the last ones of the segment, from the last flush. Then the buffer was
+    """Returns whether the bytes after those in use are the last ones of the segment, from the last flush. Then the buffer was
     emptied, and filled again with messages that only look like the last ones in the segment: they are alike, and have one time.
     """
     low = max(0, end - used - len(unused))
@@ -63,7 +63,7 @@ def _long_match(tail: memoryview, content: bytes, latest: int) -> int | None:
 
 
 def _short_match(tail: memoryview, content: bytes, latest: int) -> int | None:
-    """Looks for fewer bytes than a needle has: a short message at the end, or a part of one behind the last whole message."""
+    """Looks for fewer bytes than a needle has: a short message at the end, or a part of one after the last whole message."""
     ends = range(max(0, len(tail) - NEEDLE_BYTES + 1), min(latest, len(tail) - HEADER_BYTES) + 1)
     for at in (*ends, latest):
         if 0 <= at < len(tail) and tail[at:] == content[: len(tail) - at]:

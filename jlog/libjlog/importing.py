@@ -32,7 +32,7 @@ ROUNDS = 20  # in which a source that changes all the time is caught up with
 
 @dataclass
 class ImportResult:
-    """What an import has done."""
+    """The result of an import."""
 
     records: int = 0
     damage: int = 0  # damaged places
@@ -44,7 +44,7 @@ def nothing(_: Any) -> None:
 
 
 class Import:
-    """Imports the journal of libjlog at `source` into the journal at `journal`, which is made if there is none.
+    """Imports the journal of libjlog at `source` into the journal at `journal`, which is created if there is none.
 
     Messages become records with their times, also those in the pre-commit buffer, and subscribers become subscribers. The
     position in the source is stored together with the records: another import goes on where this one stops, however it stops.
@@ -56,8 +56,8 @@ class Import:
     on_progress: called with each number of bytes that were imported.
     options: those of a Writer.
 
-    Raises JournalNotFound or UnsupportedFormat where the source is no journal of libjlog, and JournalError where another source
-    was imported into the journal. Then it has changed nothing.
+    Raises JournalNotFound or UnsupportedFormat where the source is not a journal of libjlog, and JournalError where another
+    source was imported into the journal. Then it has changed nothing.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Import:
         while True:
             is_last = self._stop.requested or not self._follow
             is_due = is_last or time.monotonic() > placed_at + PLACE_SECONDS
-            # They are read before the messages are, so that they cannot be behind these.
+            # They are read before the messages are, so that they cannot be beyond these.
             checkpoints = self._checkpoints() if is_due else {}
             self._hold_for(checkpoints)
             is_new = self._catch_up(is_last=is_last)
@@ -189,7 +189,7 @@ class Import:
             return "its messages have another format"
         segments = source.segments()
         if position.segments and (not segments or segments[-1] < position.segment):
-            return f"it has no segment {position.segment:08x} any more, and none behind it"
+            return f"it has no segment {position.segment:08x} any more, and none after it"
         if position.segment in segments and source.segment(position.segment).size() < position.offset:
             return f"segment {position.segment:08x} has fewer than the {position.offset} bytes that were imported"
         if position.check is not None and position.check[0] in segments:
@@ -274,7 +274,7 @@ class Import:
 
     def _forget_ahead(self) -> None:
         self._warn(
-            f"{self._source.path}: messages that were imported from the pre-commit buffer are not in the segment behind them; "
+            f"{self._source.path}: messages that were imported from the pre-commit buffer are not in the segment after them; "
             f"{self._position.ahead} bytes may come twice"
         )
         self._position = self._position.moved(ahead=0, ahead_crc=0)
@@ -369,8 +369,8 @@ class Import:
         return found
 
     def _hold_for(self, checkpoints: dict[bytes, tuple[int, int]]) -> None:
-        """Makes new subscribers before the records that they have not read are imported. What is stored says that they are the
-        import's own, also if it is killed before they are at their places."""
+        """Creates new subscribers before the records that they have not read are imported. What is stored says that they are
+        the import's own, also if it is killed before they are at their places."""
         names = self._places.missing(self._position, checkpoints)
         if names:
             end = int(self._writer.next_sequence)

@@ -20,7 +20,7 @@ OTHERS = -1  # sequence of a subscriber that somebody else has moved or removed:
 
 @dataclass(frozen=True)
 class ImportPosition:
-    """What is imported of the source: everything before `offset` in `segment`, and `ahead` bytes of messages more.
+    """The part of the source that is imported: everything before `offset` in `segment`, and `ahead` bytes of messages more.
 
     These came from the pre-commit buffer. They will be, or are, in the source at this offset, or at the beginning of the next
     segment. ahead_crc: their CRC32C.

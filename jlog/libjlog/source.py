@@ -81,7 +81,7 @@ class Source:
                 f"{self.path} does not exist; name the directory of a journal of libjlog", self.path
             ) from None
         if METASTORE not in names:
-            raise UnsupportedFormat(f"{self.path} is no journal of libjlog: it has no file {METASTORE}")
+            raise UnsupportedFormat(f"{self.path} is not a journal of libjlog: it has no file {METASTORE}")
         self.metastore_damage: str | None = None
         self.layout = self._find_layout()
         self.messages = self.layout.messages()
@@ -108,7 +108,7 @@ class Source:
         if layout is not None:
             self.metastore_damage = f"it has {len(content)} bytes and an unknown magic; the messages' own magic is used"
             return layout
-        raise UnsupportedFormat(f"{path}: it is no metastore of libjlog: {len(content)} bytes, with an unknown magic")
+        raise UnsupportedFormat(f"{path}: it is not a metastore of libjlog: {len(content)} bytes, with an unknown magic")
 
     def _first_bytes(self, segment: int | None) -> bytes:
         """Returns the beginning of a segment, or of the messages in the buffer."""
@@ -141,9 +141,8 @@ class Source:
     def segments(self) -> list[int]:
         """Lists the segments, oldest first.
 
-        A file that is made while a directory is listed may be left out, and one that is made later may not. So the directory is
-        listed twice: all segments before the newest of the first list were there when the second began.
-        """
+        A file that is created while a directory is listed may be left out, although one that is created later is not. So the
+        directory is listed twice: all segments before the newest of the first list were there when the second began."""
         newest = max(self._list_segments(), default=-1)
         return sorted(segment for segment in self._list_segments() if segment <= newest)
 
@@ -185,7 +184,7 @@ class Source:
             self._open.popitem()[1].close()
 
     def check(self) -> None:
-        """Raises OSError, or JournalError, where a file cannot be read at all."""
+        """Opens every file once. Raises OSError or JournalError if one cannot be read."""
         for segment in self.segments():
             with suppress(FileNotFoundError):  # libjlog may remove it meanwhile
                 SegmentFile(self.path, segment).close()
@@ -207,7 +206,7 @@ class Source:
             path = os.path.join(self.path, file)
             name = subscriber_of(file)
             if name is None:
-                problems.append(f"{path}: its name is no subscriber's name in hexadecimal digits; it is left out")
+                problems.append(f"{path}: its name is not a subscriber's name in hexadecimal digits; it is left out")
                 continue
             try:
                 content = read_small(path, 1 << 16)
@@ -269,7 +268,7 @@ class Source:
         return 0
 
     def unused(self, used: int) -> bytes:
-        """Returns the bytes of the buffer behind those in use, which are left from before the last flush."""
+        """Returns the bytes of the buffer after those in use, which are left from before the last flush."""
         with suppress(FileNotFoundError):
             fd = open_file(os.path.join(self.path, PRE_COMMIT))
             try:

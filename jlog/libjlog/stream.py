@@ -19,7 +19,7 @@ BODY_BYTES = 2 << 20  # of records that are appended at once; more only for one 
 
 @dataclass(frozen=True)
 class Piece:
-    """Records, and the offsets of their messages. gap: the damaged place that follows, and that `end` lies behind."""
+    """Records, and the offsets of their messages. gap: the damaged place that follows, and `end` lies after it."""
 
     body: EncodedRecords
     messages: int

@@ -12,10 +12,10 @@ from jlog.libjlog.position import HELD, OTHERS, ImportPosition, SubscriberPlace
 
 
 def sequence_of(position: ImportPosition, segment: int, marker: int, end: int) -> int:
-    """Returns the sequence of the record behind the message that a subscriber has consumed last.
+    """Returns the sequence of the record after the message that a subscriber has consumed last.
 
     Where the segment has damage the answer is no later than this. libjlog counts markers anew when it repairs a segment: nobody
-    can tell which message a marker behind the damage meant.
+    can tell which message a marker after the damage meant.
     """
     known = sorted(position.segments)
     if not known or segment > known[-1]:
@@ -32,7 +32,7 @@ def sequence_of(position: ImportPosition, segment: int, marker: int, end: int) -
 
 
 class SubscriberPlaces:
-    """Makes the subscribers in the journal, and moves them until somebody else does."""
+    """Creates the subscribers in the journal, and moves them until somebody else does."""
 
     def __init__(self, journal: Journal, warn: Callable[[str], None]) -> None:
         self._journal = journal
@@ -45,8 +45,8 @@ class SubscriberPlaces:
         return [name for name in checkpoints if name.hex() not in position.subscribers and allowed_name(name) not in here]
 
     def hold(self, names: Iterable[bytes], sequence: int) -> None:
-        """Makes these subscribers at the journal's end, before their records are imported: retention keeps what they have not
-        read, and they get to their places later."""
+        """Creates these subscribers at the journal's end before the import, so that retention keeps the imported records. Their
+        positions are set afterwards."""
         for name in names:
             with suppress(SubscriberExists):
                 self._journal.add_subscriber(allowed_name(name), sequence)

@@ -21,7 +21,7 @@ def is_name(name: str) -> bool:
 def check_name(name: str, what: str) -> str:
     """Returns the name. Raises a ValueError that says which rule the name breaks. `what` is "subscriber" or "checkpoint"."""
     if not isinstance(name, str):
-        raise TypeError(f"a {what}'s name is str, not {type(name).__name__}")
+        raise TypeError(f"a {what}'s name must be str, not {type(name).__name__}")
     broken = _broken_rule(name)
     if broken:
         raise ValueError(f"{name!r} cannot name a {what}: {broken}")

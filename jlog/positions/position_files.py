@@ -23,8 +23,8 @@ CHECKPOINT = "checkpoint"
 
 @contextmanager
 def table_locked(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
-    """Holds the lock under which positions are made, removed or moved backward, and segments are removed. Raises JournalLocked
-    where another process does one of these until the deadline."""
+    """Holds the lock under which positions are created, removed or moved backward, and segments are removed. Raises
+    JournalLocked where another process does one of these until the deadline."""
     lock_file = LockFile(os.path.join(path, "lock"))
     try:
         if not lock_file.acquire(RANGES["table"], timeout=deadline.left()):
@@ -118,7 +118,7 @@ class PositionFile:
 
     @property
     def is_current(self) -> bool:
-        """Says whether the name still stands for this file: it may have been removed, and made again."""
+        """Says whether the name still stands for this file: it may have been removed, and created again."""
         try:
             named, ours = os.stat(self.path), os.fstat(self._file.fileno())
         except FileNotFoundError:
@@ -169,8 +169,8 @@ def exists(path: str, kind: str, name: str) -> bool:
     return os.path.exists(path_of(path, kind, name))
 
 
-def make(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
-    """Makes a new position file, durably and as a whole. Called under the table's lock."""
+def create(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
+    """Creates a new position file, durably and as a whole. Called under the table's lock."""
     temporary = f".{os.getpid()}.new"
     with Directory(path, f"{kind}s") as directory, directory.made(check_name(name, kind), temporary) as fd:
         dual_slot.write_position(fd, meta.uuid, meta.epoch, sequence, os.path.join(directory.path, temporary))
@@ -178,9 +178,9 @@ def make(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
 
 
 def put(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
-    """Makes the position or moves it, durably. Called under the table's lock."""
+    """Creates the position or moves it, durably. Called under the table's lock."""
     if not exists(path, kind, name):
-        make(path, meta, kind, name, sequence)
+        create(path, meta, kind, name, sequence)
         return
     file = PositionFile(path, meta, kind, name)
     try:

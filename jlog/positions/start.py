@@ -34,9 +34,11 @@ def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoin
 
 def find_sequence(path: str, meta: Meta, cursor: Ends, start: Start, *, checkpoints: bool = True) -> int:
     """Returns the sequence that "begin", "end", a number or a checkpoint's name means. Raises ValueError for a start that is
-    no position, or one behind the end, and CheckpointNotFound for a name that no checkpoint has."""
+    not a position, or lies beyond the end, and CheckpointNotFound for a name that no checkpoint has."""
     if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
-        raise TypeError(f"a position is 'begin', 'end', a sequence, an aware datetime or a checkpoint's name, not {start!r}")
+        raise TypeError(
+            f"a position must be 'begin', 'end', a sequence, an aware datetime or a checkpoint's name, not {start!r}"
+        )
     if start == "begin":
         return int(cursor.first_sequence)
     if start == "end":
@@ -52,16 +54,16 @@ def find_sequence(path: str, meta: Meta, cursor: Ends, start: Start, *, checkpoi
             file.close()
     assert isinstance(start, int)  # find_time takes times
     if start < 0:
-        raise ValueError(f"a sequence is 0 or more, not {start}")
+        raise ValueError(f"a sequence must be 0 or more, not {start}")
     end = int(cursor.next_sequence)
     if start > end:
-        raise ValueError(f"{path} ends at sequence {end}; {start} lies behind it")
+        raise ValueError(f"{path} ends at sequence {end}; {start} is beyond it")
     return start
 
 
 def outlives_its_records(path: str, meta: Meta, sequence: int, next_sequence: int) -> bool:
     """Says whether a power loss may have kept a position at this sequence, and not the records before it: the journal ends at
-    `next_sequence` now, and was not closed there. The next writer begins behind every sequence that may have been given out, so
+    `next_sequence` now, and was not closed there. The next writer begins after every sequence that may have been given out, so
     that no record is passed over."""
     end = JournalEnd(path, meta.uuid)
     end.refresh()
@@ -73,8 +75,8 @@ def outlives_its_records(path: str, meta: Meta, sequence: int, next_sequence: in
 def _before_end(path: str, cursor: Ends, what: str, sequence: int) -> int:
     if sequence > cursor.next_sequence:
         raise JournalError(
-            f"{path}: {what} stands at {sequence}, behind the journal's end: the journal was replaced by an older one; "
-            "`jlogtool checkpoint set` moves it"
+            f"{path}: {what} is at {sequence}, beyond the end of the journal ({cursor.next_sequence}): the journal was "
+            "replaced by an older one; move the checkpoint with `jlogtool checkpoint set`"
         )
     return sequence
 

@@ -115,7 +115,7 @@ class ArchivedRecords:
         if self._live is None:
             raise JournalError(
                 f"{self.path} is an archive, which is not followed: read it up to its end; jlog.Reader(path, archive=True) "
-                "follows the journal behind it"
+                "follows the journal after it"
             )
 
     def read(self, max_records: int, max_bytes: int, timeout: float | None) -> RecordBatch:

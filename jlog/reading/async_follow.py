@@ -53,7 +53,7 @@ class AsyncFollowIterator(AsyncIterator[Record]):
         self._turn_ends = time.monotonic() + TURN_SECONDS
 
     async def aclose(self) -> None:
-        """Ends the iteration. An iterator that is dropped without this leaves nothing behind either."""
+        """Ends the iteration. An iterator that is dropped without this leaves nothing open either."""
         self._ended = True
         self._waiting.give_up()
 

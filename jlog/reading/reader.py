@@ -38,7 +38,7 @@ class Reader:
 
     start: where a new subscriber, or an anonymous reader, begins: "begin", "end", a sequence, an aware datetime (the first
         record at or after it) or a checkpoint's name.
-    create: False raises SubscriberNotFound instead of making the subscriber.
+    create: False raises SubscriberNotFound instead of creating the subscriber.
     durable_only: hands out only synced records.
     lock_timeout: seconds that one call waits for other processes and threads, before JournalLocked; None: for ever. Reading and
         a plain commit wait for nobody.
@@ -114,7 +114,7 @@ class Reader:
         install 'pyjlog[arrow]'."""
         _check_limits(max_records, max_bytes)
         if end is not None and end < 0:
-            raise ValueError(f"a sequence is 0 or more, not {end}")
+            raise ValueError(f"a sequence must be 0 or more, not {end}")
         self._check_lost()
         return self._source.record_batches(max_records, max_bytes, columns, end)
 
@@ -152,7 +152,7 @@ class Reader:
     def read_backward(self, max_records: int) -> list[Record]:
         """Returns at most so many records before the position, newest first. The position moves back before them."""
         if max_records < 1:
-            raise ValueError(f"max_records is at least 1, not {max_records}")
+            raise ValueError(f"max_records must be at least 1, not {max_records}")
         end = self.position
         found: list[Record] = []
         while len(found) < max_records:
@@ -176,7 +176,7 @@ class Reader:
         return [record for record in records if start <= record.sequence < end]
 
     def skip_damage(self) -> Damage:
-        """Goes on behind the damage after CorruptJournal, in the same iterator or another, and says what was lost."""
+        """Goes on after the damage after CorruptJournal, in the same iterator or another, and says what was lost."""
         self._check_lost()
         return self._source.skip_damage()
 
@@ -228,7 +228,7 @@ class Reader:
         elif isinstance(sequence, bool) or not isinstance(sequence, int):
             raise TypeError(f"a commit takes a sequence, not {sequence!r}")
         elif sequence < 0:
-            raise ValueError(f"a sequence is 0 or more, not {sequence}")
+            raise ValueError(f"a sequence must be 0 or more, not {sequence}")
         deadline = self._deadline()
         if durable:
             self._sync_journal(sequence, deadline)
@@ -246,7 +246,7 @@ class Reader:
                 attachment.sync(deadline)
 
     def checkpoint(self, name: str) -> None:
-        """Makes the checkpoint `name`, or moves it, to the position, durably. Like a subscriber it holds records back from
+        """Creates the checkpoint `name`, or moves it, at the position, durably. Like a subscriber it holds records back from
         retention."""
         check_name(name, CHECKPOINT)
         self._cursor.check_open()
@@ -301,4 +301,4 @@ def _archived_records(
 
 def _check_limits(max_records: int, max_bytes: int) -> None:
     if max_records < 1 or max_bytes < 1:
-        raise ValueError(f"max_records and max_bytes are at least 1, not {max_records} and {max_bytes}")
+        raise ValueError(f"max_records and max_bytes must be at least 1, not {max_records} and {max_bytes}")

@@ -37,7 +37,7 @@ class RecordSource(Protocol):
         """Moves the position. A checkpoint's name counts only with `checkpoints`."""
 
     def put_checkpoint(self, name: str, sequence: int, deadline: Deadline) -> None:
-        """Makes the checkpoint, or moves it, durably."""
+        """Creates the checkpoint, or moves it, durably."""
 
     def records(self) -> Iterator[Record]: ...
     def values(self) -> Iterator[bytes | None]: ...
@@ -56,4 +56,4 @@ def seek_before_the_end(source: RecordSource, sequence: int) -> None:
         source.cursor.seek(sequence)
     except ValueError as error:
         page = os.path.join(source.path, "precommit")
-        raise CorruptJournal(page, 0, f"it says that records go on behind the last block: {error}") from None
+        raise CorruptJournal(page, 0, f"it says that records go on after the last block: {error}") from None

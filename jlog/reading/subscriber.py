@@ -48,7 +48,7 @@ class Subscriber:
             if not position_files.exists(path, SUBSCRIBER, self.name):
                 sequence = find_start(path, meta, cursor, start)
                 cursor.kept(sequence)
-                position_files.make(path, meta, SUBSCRIBER, self.name, sequence)
+                position_files.create(path, meta, SUBSCRIBER, self.name, sequence)
 
     def _resume(self, sequence: int) -> None:
         """Goes to a committed position. A position that retention has removed becomes an error of the next read, so that a

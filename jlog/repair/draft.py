@@ -24,7 +24,7 @@ class SegmentDraft:
     source: FoundSegment | None = None
     runs: list[BlockRun] = field(default_factory=list)
     state: State | None = None  # of the state block that is to be made; None: it stands in the first run
-    behind: SegmentDraft | None = None  # the segment whose last state it begins with
+    follows: SegmentDraft | None = None  # the segment whose last state it begins with
     changes: dict[int, StateChanges] = field(default_factory=dict)  # by the number of the run before which they go
     body: Body | None = None
     previous: BlockPlace | None = None
@@ -69,13 +69,13 @@ class SegmentDraft:
 
     @property
     def stands(self) -> bool:
-        """Whether its file is as it is to be, but for what may stand behind its end."""
+        """Whether its file is as it is to be, but for what may stand beyond its end."""
         head = self.source.head if self.source is not None else None
         return self.is_verbatim and not self.doubtful and head is not None and head.previous == self.previous
 
     @property
     def ends_in_damage(self) -> bool:
-        """Whether something stood behind its last block that cannot be read."""
+        """Whether something stood after its last block that cannot be read."""
         return (
             self.source is not None
             and bool(self.runs)
@@ -103,7 +103,7 @@ class SegmentDraft:
         if self.source is None or not self.runs:
             return f"made, with {records} records" + (" of the pre-commit buffer" if self.body is not None else "")
         if self.source.segment != self.first_sequence:
-            return f"made, with {records} records that stood behind the damage in {segment_name(self.source.segment)}"
+            return f"made, with {records} records that stood after the damage in {segment_name(self.source.segment)}"
         new = []
         if self.source.head is None:
             new.append("its header")

@@ -1,4 +1,4 @@
-"""Facts about a damaged journal's directory, as a scan finds them. A plan is made of them alone."""
+"""Facts about a damaged journal's directory, as a scan finds them. A plan needs nothing else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FoundSegment:
 
     @property
     def known_end(self) -> int:
-        """The offset behind all runs and gaps."""
+        """The offset after all runs and gaps."""
         return max([*(run.end for run in self.runs), *(damaged_range.end for damaged_range in self.damaged_ranges)], default=0)
 
     @property
@@ -95,7 +95,7 @@ class FoundBody:
     """A block of the pre-commit buffer."""
 
     body: Body
-    rest: Body | None  # records behind those of the block at its place in the segment, where it has the body's first records
+    rest: Body | None  # records after those of the block at its place in the segment, where it has the body's first records
     written_end: int  # end offset of that block
 
 
@@ -104,7 +104,7 @@ class Findings:
     """All that a repair knows of a journal."""
 
     path: str
-    meta: Meta  # where the file is missing or damaged: made of what the other files say
+    meta: Meta  # where the file is missing or damaged: built from what the other files say
     has_meta: bool
     new_epoch: int  # a random number, for the epoch that the repair may begin
     bounds: Bounds | None
@@ -118,7 +118,7 @@ class Findings:
     indexes: tuple[FoundIndex, ...]
     positions: tuple[FoundPosition, ...]
     missing_directories: tuple[str, ...]
-    unfinished: tuple[str, ...]  # files that a process was killed over while it made them
+    unfinished: tuple[str, ...]  # files that a killed process has left half written
     damage: tuple[Damage, ...]  # of the small files
 
     @property
@@ -128,7 +128,7 @@ class Findings:
 
 
 def is_outdated(page: Page | None, bounds: Bounds | None) -> bool:
-    """Says whether a repair that was killed has begun a segment behind the one that the page states."""
+    """Says whether a repair that was killed has begun a segment after the one that the page states."""
     return page is not None and bounds is not None and bounds.mark_segment > page.segment
 
 

@@ -1,7 +1,7 @@
 """Works out what a repair is to do, of what a scan has found. It neither reads nor writes a file; the state that blocks hold is
 read for it, by their place.
 
-Sequences never change: the numbers of lost records become a gap, which the header of the segment behind it states.
+Sequences never change: the numbers of lost records become a gap, which the header of the next segment states.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _assemble(segments: tuple[FoundSegment, ...], first_retained: int) -> list[S
 
 
 def _add_bodies(drafts: list[SegmentDraft], bodies: tuple[FoundBody, ...]) -> None:
-    """Adds what the pre-commit buffer holds and no segment does. A repair that was killed may have begun the segment behind."""
+    """Adds what the pre-commit buffer holds and no segment does. A repair that was killed may have begun the next segment."""
     for found in sorted(bodies, key=lambda found: found.body.first_sequence):
         at = sum(draft.first_sequence <= found.body.first_sequence for draft in drafts)
         before = drafts[at - 1] if at else None
@@ -119,7 +119,7 @@ def _add_bodies(drafts: list[SegmentDraft], bodies: tuple[FoundBody, ...]) -> No
 
 
 def _rest_of(found: FoundBody, before: SegmentDraft) -> Body | None:
-    """Returns what of the body lies behind the segment before it: all of it, or the records behind those that a block of its
+    """Returns what of the body comes after the segment before it: all of it, or the records after those that a block of its
     place has, or nothing."""
     if found.body.first_sequence >= before.end_sequence:
         return found.body
@@ -154,7 +154,7 @@ def _next_sequence(findings: Findings, drafts: list[SegmentDraft]) -> int:
 
 def _is_sound(findings: Findings, drafts: list[SegmentDraft]) -> bool:
     """Says whether every segment stands as it is to be, and a process that opens the journal finds its end where the end of the
-    last segment is. Bytes that a power loss has left behind that end are no damage then: no caller was promised them."""
+    last segment is. Bytes that a power loss has left beyond that end are not damage then: no caller was promised them."""
     bounds, page = findings.bounds, findings.trusted_page
     if bounds is None or not all(draft.stands for draft in drafts):
         return False
@@ -215,8 +215,8 @@ def _steps_where_sound(findings: Findings, drafts: list[SegmentDraft], first_ret
 def _steps_where_damaged(
     findings: Findings, drafts: list[SegmentDraft], first_retained: int, next_sequence: int
 ) -> Iterator[RepairStep]:
-    """What is behind the damage is safe before any file that stands is replaced. Where writing goes on comes first of all: from
-    then on no process that opens the journal looks for its end among what is damaged."""
+    """Everything after the damage is safe before any existing file is replaced. The place where writing goes on comes first:
+    from then on no process that opens the journal looks for its end among what is damaged."""
     *others, last = drafts
     clock_us = max(
         [segment.clock_us for segment in findings.segments] + [found.body.clock_us for found in findings.bodies], default=0
@@ -260,7 +260,7 @@ def _keep_damaged_bytes(findings: Findings, drafts: list[SegmentDraft]) -> Itera
     for draft in drafts:
         file = findings.segment_files.get(draft.first_sequence)
         for start, end in file.to_keep if file is not None else ():
-            if end is not None or draft.first_sequence not in ends:  # what lies behind the known end is kept when it is cut
+            if end is not None or draft.first_sequence not in ends:  # what lies beyond the known end is kept when it is cut
                 yield _keep(segment_name(draft.first_sequence), start, end)
 
 
@@ -274,9 +274,10 @@ def _write_segment(draft: SegmentDraft, clock_us: int) -> Iterator[RepairStep]:
 
 
 def _write_unsynced_again(findings: Findings, last: SegmentDraft) -> Iterator[RepairStep]:
-    """What stays is before the mark from now on. Until now it may stand in the page cache alone, and the kernel may call it
-    clean: it tells of a failed write once, and perhaps it told a process that has died. So the same bytes are written to their
-    place once more, through the descriptor that is synced. Where the disk cannot read, nothing is whole, and stays damage."""
+    """Everything that stays is before the mark from now on. Until now it may stand in the page cache alone, and the kernel may
+    call it clean: it tells of a failed write once, and perhaps it told a process that has died. So the same bytes are written
+    to their place once more, through the descriptor that is synced. Where the disk cannot read, nothing is whole, and stays
+    damage."""
     sources = {segment.segment: segment for segment in findings.segments}
     mark = (0, 0, 0) if findings.bounds is None else findings.bounds[1:4]
     for name in sorted(findings.segment_files.keys() | {last.first_sequence}):
@@ -318,7 +319,7 @@ def _take_away_the_rest(findings: Findings, drafts: list[SegmentDraft]) -> Itera
 
 
 def _tidy(findings: Findings, drafts: list[SegmentDraft], first_retained: int) -> Iterator[RepairStep]:
-    """Makes what is left sound: indexes, positions, unfinished files."""
+    """Repairs the rest: indexes, positions, unfinished files."""
     ends = {draft.first_sequence: draft.end[1] for draft in drafts[:-1]}
     written = {draft.first_sequence for draft in drafts if not draft.stands}
     for index in findings.indexes:

@@ -1,4 +1,4 @@
-"""Makes a damaged journal sound, and keeps every record that can still be read: scan, plan, apply.
+"""Repairs a damaged journal, and keeps every record that can still be read: scan, plan, apply.
 
 `scan` says what is there, `plan` works out what is to be, and `apply` does it step by step.
 """
@@ -82,7 +82,7 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
     """Runs the context while no process writes, opens, cleans or copies the journal; nor can any begin to."""
     left = os.path.isdir(path) and (list_segments(path) or {META, "bounds"} & set(os.listdir(path)))
     if not left:
-        raise JournalNotFound(f"{path}: there is no journal, nor anything left of one; name a journal's directory")
+        raise JournalNotFound(f"{path}: there is neither a journal nor anything left of one; name a journal's directory")
     name = os.path.join(path, "lock")
     if dry_run and not os.path.exists(name):
         yield None

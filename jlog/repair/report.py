@@ -1,4 +1,4 @@
-"""What a repair reports. It is a module of its own because `import jlog` has it, and not the repair itself."""
+"""The report of a repair. It is a module of its own because `import jlog` has it, and not the repair itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jlog.care.verify import Report
 
 @dataclass(frozen=True)
 class RepairAction:
-    """What a repair has done to a file; in a dry run, what it would do."""
+    """A change that a repair has made to a file; in a dry run, one that it would make."""
 
     path: str
     text: str

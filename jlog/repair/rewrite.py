@@ -13,7 +13,7 @@ from jlog.repair.steps import NewBlock, NewSegment
 from jlog.storage.copying import copy_range
 from jlog.system.files import Directory, read_whole, write_whole
 
-TEMPORARY = "next.repair"  # under this name a file is no part of a journal
+TEMPORARY = "next.repair"  # under this name a file is not part of a journal
 
 
 def write_segment(path: str, uuid: bytes, segment: NewSegment, clock_us: int) -> None:

@@ -349,7 +349,7 @@ class StateReader:
         finally:
             file.close()
 
-    def behind(self, segment: int, run: BlockRun, state: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    def state_after_run(self, segment: int, run: BlockRun, state: dict[bytes, bytes]) -> dict[bytes, bytes]:
         """Returns what the blocks of a run make of `state`."""
         file = SegmentFile(self._path, segment, self._uuid, check_header=False)
         try:

@@ -13,7 +13,7 @@ class States(Protocol):
 
     def of_block(self, segment: int, offset: int) -> State: ...
 
-    def behind(self, segment: int, run: BlockRun, state: State) -> State: ...
+    def state_after_run(self, segment: int, run: BlockRun, state: State) -> State: ...
 
 
 def make_states(states: States, drafts: list[SegmentDraft]) -> None:
@@ -26,7 +26,7 @@ def make_states(states: States, drafts: list[SegmentDraft]) -> None:
         if before is not None and not jumps and before.ends_in_damage:
             place = before, len(before.runs)
         if draft.state is not None:
-            draft.state = _state_behind(states, draft.behind or before, before)
+            draft.state = _state_of(states, draft.follows or before, before)
             place = draft, 0
         elif before is not None and place is not None and not jumps:  # else the changes may have stood in the gap
             _put_back(states, before, draft, *place)
@@ -36,12 +36,12 @@ def make_states(states: States, drafts: list[SegmentDraft]) -> None:
             place = draft, len(draft.runs) - 1
 
 
-def _state_behind(states: States, behind: SegmentDraft | None, before: SegmentDraft | None) -> State:
-    if behind is None:
+def _state_of(states: States, follows: SegmentDraft | None, before: SegmentDraft | None) -> State:
+    if follows is None:
         return {}
-    if behind is not before and behind.state is not None:  # one without a record, which is no draft any more
-        behind.state = _state_after(states, before) if before is not None else {}
-    return _state_after(states, behind)
+    if follows is not before and follows.state is not None:  # one without a record, which is not a draft any more
+        follows.state = _state_after(states, before) if before is not None else {}
+    return _state_after(states, follows)
 
 
 def _put_back(states: States, before: SegmentDraft, whole: SegmentDraft, draft: SegmentDraft, run: int) -> None:
@@ -67,11 +67,11 @@ def _state_at_start(states: States, draft: SegmentDraft) -> State:
 
 
 def _state_after(states: States, draft: SegmentDraft) -> State:
-    """Returns the state behind the last block."""
+    """Returns the state after the last block."""
     state = _state_at_start(states, draft)
     for i in range(len(draft.runs) + 1):
         state = _changed(state, draft.changes.get(i, {}))
         if i < len(draft.runs):
             assert draft.source is not None
-            state = states.behind(draft.source.segment, draft.runs[i], state)
+            state = states.state_after_run(draft.source.segment, draft.runs[i], state)
     return state

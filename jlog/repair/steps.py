@@ -11,7 +11,7 @@ from jlog.storage.meta import Meta
 
 @dataclass(frozen=True)
 class NewBlock:
-    """Records of a block that is to be made. `base_time_us`: None where they are state."""
+    """Records of a block that is to be written. `base_time_us`: None where they are state."""
 
     raw: bytes
     base_time_us: int | None = None
@@ -31,7 +31,7 @@ class NewSegment:
     parts: tuple[tuple[BlockRun | NewBlock, int], ...]  # what follows the header, and the sequence with which each begins
     records: int
     doubtful: bool  # the bytes that are read of it may not be on the disk, and never come there
-    stands: bool  # its file is as it is to be, but for what may stand behind its end
+    stands: bool  # its file is as it is to be, but for what may stand beyond its end
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class MakeIndex(RepairStep):
 
 @dataclass(frozen=True)
 class RestoreCopy(RepairStep):
-    """Makes the copy at `offset` of a dual-slot record anew from the other one."""
+    """Restores the copy at `offset` of a dual-slot record from the other one."""
 
     offset: int
     is_bounds: bool

@@ -67,7 +67,7 @@ def walk_segment(
 ) -> Iterator[Block | DamagedRange]:
     """Yields every whole block of a segment file in order, and the ranges between them that have none.
 
-    end: offset and sequence behind the last block, where they are known; None: the blocks end where only zeros follow, or
+    end: offset and sequence after the last block, where they are known; None: the blocks end where only zeros follow, or
         nothing.
     bodies: False checks only the headers of the blocks.
     """
@@ -83,21 +83,21 @@ def walk_segment(
             yield block if problem is None else DamagedRange(offset, after, problem, block.first_sequence, following)
             offset, sequence = after, following
             continue
-        behind = next_whole_block(file, offset + 1, limit, sequence)
-        if behind is not None:
-            following = behind.first_sequence
+        following_block = next_whole_block(file, offset + 1, limit, sequence)
+        if following_block is not None:
+            following = following_block.first_sequence
         elif reason is None and end is None:
             return
         else:
             following = max(end_sequence or sequence, sequence)
         yield DamagedRange(
             offset,
-            limit if behind is None else behind.offset,
+            limit if following_block is None else following_block.offset,
             reason or "no block stands here",
             sequence,
             following,
         )
-        offset, sequence = limit if behind is None else behind.offset, following
+        offset, sequence = limit if following_block is None else following_block.offset, following
     if end_sequence is not None and sequence < end_sequence:
         yield DamagedRange(offset, offset, _jump(end_sequence, sequence), sequence, end_sequence)
 
@@ -136,7 +136,7 @@ def _problem_of_body(file: SegmentFile, block: Block) -> str | None:
 
 
 def next_whole_block(file: SegmentFile, offset: int, limit: int, sequence: int) -> Block | None:
-    """Returns the first block that begins at or behind `offset`, with this sequence or a later one."""
+    """Returns the first block that begins at or after `offset`, with this sequence or a later one."""
     while True:
         block = _search(file, offset, limit)
         if block is None or (block.first_sequence >= sequence and block.kind != KIND_STATE):
@@ -164,7 +164,7 @@ def _search(file: SegmentFile, offset: int, limit: int) -> Block | None:
 
 
 def skip_damage(cursor: Cursor) -> Damage:
-    """Moves the cursor behind the damage at its position. Raises JournalError where there is none."""
+    """Moves the cursor past the damage at its position. Raises JournalError where there is none."""
     try:
         cursor.refresh()
         if cursor.can_go_on():

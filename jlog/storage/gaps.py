@@ -1,4 +1,4 @@
-"""Gaps: sequences that have no record and never will. After a power loss numbering goes on behind every sequence that may have
+"""Gaps: sequences that have no record and never will. After a power loss numbering goes on after every sequence that may have
 been given out."""
 
 from __future__ import annotations

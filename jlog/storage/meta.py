@@ -22,7 +22,7 @@ from jlog.system.files import Directory, open_file, read_small, share, write_who
 NAME = "journal.meta"
 NEW_SEGMENT_BYTES_MAX = 512  # a header, and a block without state
 DIRECTORIES = ("subscribers", "checkpoints")
-BYTES_MAX = 4 << 20  # a larger file is no journal.meta, and is not read
+BYTES_MAX = 4 << 20  # a larger file is not a journal.meta, and is not read
 _UUID = re.compile(r"[0-9a-f]{32}")
 _FIRST_LINE = re.compile(rb"jlog (\d{1,9}) crc32c=([0-9a-f]{8})\n")
 
@@ -43,16 +43,16 @@ class Meta:
 
 
 def read_meta(path: str) -> Meta:
-    """Reads the file. Raises JournalNotFound where `path` is no journal, CorruptJournal or UnsupportedFormat where it cannot be
-    read."""
+    """Reads the file. Raises JournalNotFound where `path` is not a journal, CorruptJournal or UnsupportedFormat where it cannot
+    be read."""
     name = os.path.join(path, NAME)
     try:
         text = read_small(name, BYTES_MAX)
     except FileNotFoundError:
         what = "does not exist" if not os.path.lexists(path) else f"has no {NAME}"
-        message = f"{path} {what}: no journal is there; `jlogtool create` or jlog.Writer makes one"
+        message = f"{path} {what}: there is no journal; `jlogtool create` or jlog.Writer creates one"
         if os.path.isdir(path) and any(entry.endswith(".seg") for entry in os.listdir(path)):
-            message = f"{name} is missing, but segments are there; `jlogtool repair` makes it anew from them"
+            message = f"{name} is missing, but segments are there; `jlogtool repair` creates it anew from them"
         raise JournalNotFound(message, path) from None
     except NotADirectoryError:
         message = f"{path} is a file, a journal is a directory; name the journal's directory"
@@ -61,7 +61,7 @@ def read_meta(path: str) -> Meta:
 
 
 def parse_meta(text: bytes, name: str) -> Meta:
-    """Makes a Meta of the content of a `journal.meta`; `name` is the path that errors name."""
+    """Creates a Meta from the content of a `journal.meta`; `name` is the path that errors name."""
     first = _FIRST_LINE.match(text)
     if first is None:
         raise CorruptJournal(name, 0, "the first line is not that of a journal")
@@ -85,26 +85,26 @@ def parse_json(text: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return found
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("it says a key twice")
+        raise ValueError("a key stands in it twice")
     return found
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def whole_number(fields: dict[str, Any], name: str, low: int, high: int) -> int:
-    """Returns the field. Raises ValueError where it is missing, is no integer, or is not from `low` to `high`."""
+    """Returns the field. Raises ValueError where it is missing, is not an integer, or is not from `low` to `high`."""
     found = fields.get(name)
     if type(found) is not int or not low <= found <= high:
-        raise ValueError(f"{name} is no integer from {low} to {high}")
+        raise ValueError(f"{name} is not an integer from {low} to {high}")
     return found
 
 
@@ -118,9 +118,9 @@ def check_uuid(found: Any) -> str:
 def _meta_of(fields: dict[str, Any]) -> Meta:
     uuid, epochs, options = check_uuid(fields.get("uuid")), fields.get("epochs"), fields.get("options")
     if not isinstance(epochs, list) or not epochs or not all(isinstance(epoch, dict) for epoch in epochs):
-        raise ValueError("epochs is no list of objects, of one at least")
+        raise ValueError("epochs is not a list of one or more objects")
     if not isinstance(options, dict):
-        raise ValueError("options is no object")
+        raise ValueError("options is not an object")
     begun = [
         (whole_number(epoch, "epoch", 0, (1 << 64) - 1), whole_number(epoch, "first_sequence", 0, NUMBER_MAX))
         for epoch in epochs
@@ -163,7 +163,7 @@ def write_meta(path: str, meta: Meta) -> None:
 def writer_options(
     path: str, precommit: int, given: dict[str, Any], create: bool, deadline: Deadline
 ) -> tuple[int, dict[str, Any]]:
-    """Makes the journal if there is none and `create` allows it. Returns the capacity to open the buffer with, 0 for a writer
+    """Creates the journal if there is none and `create` allows it. Returns the capacity to open the buffer with, 0 for a writer
     that bypasses the buffer, and the options that were given."""
     capacity = check_precommit(precommit)
     options = check_options(given)
@@ -178,21 +178,21 @@ def writer_options(
 
 
 def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool, deadline: Deadline = NEVER) -> bool:
-    """Makes an empty journal. Returns False where one is there and `exist_ok`. A creation that was killed is done again. Raises
-    JournalLocked where another process makes it until the deadline."""
+    """Creates an empty journal. Returns False where one exists and `exist_ok`. A creation that was killed is done again. Raises
+    JournalLocked where another process creates it until the deadline."""
     if os.path.lexists(path) and not os.path.isdir(path):
         raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it", path)
     os.makedirs(path, exist_ok=True)
     there = os.listdir(path)
-    if there and "lock" not in there:  # the lock is the first file of a journal that another process is making
+    if there and "lock" not in there:  # the lock is the first file of a journal that another process is creating
         message = f"{path} is a directory with other files; choose another path for the journal"
         raise JournalExists(message, path)
     lock_file = LockFile(os.path.join(path, "lock"), create=True)
     try:
-        with lock_file.held(RANGES["open"], deadline=deadline, what="was making or opening it"):
+        with lock_file.held(RANGES["open"], deadline=deadline, what="was creating or opening it"):
             if os.path.exists(os.path.join(path, NAME)):
                 if not exist_ok:
-                    message = f"{path} is a journal already; open it, or choose another path"
+                    message = f"{path} is already a journal; open it, or choose another path"
                     raise JournalExists(message, path)
                 return False
             _refuse_remains(path)
@@ -216,15 +216,15 @@ def _refuse_remains(path: str) -> None:
 
 
 def share_lock(path: str, lock_file: LockFile) -> None:
-    """Gives the lock file the group and the permissions of the directory. The core makes it, and knows neither."""
+    """Gives the lock file the group and the permissions of the directory. The core creates it, and knows neither."""
     with Directory(path) as directory:
         share(lock_file.fileno(), directory.fd)
 
 
 def _fill(path: str, options: dict[str, Any], lock_file: LockFile) -> None:
-    """Makes every file but the pre-commit buffer, which the first writer makes. `journal.meta` comes last, for it makes the
+    """Creates every file but the pre-commit buffer, which the first writer creates. `journal.meta` comes last, for it makes the
     directory a journal."""
-    import secrets  # slow to import, and most programs make no journal
+    import secrets  # slow to import, and most programs create no journal
 
     meta = Meta(secrets.token_bytes(16), [(secrets.randbits(63), 0)], options)
     share_lock(path, lock_file)

@@ -129,8 +129,8 @@ def segments_of(
     buffered_bytes: int,
     next_sequence: int | None = None,
 ) -> Iterator[Segment]:
-    """Makes Segments of the first sequences that name the files, up to the open one. The header of each next file says where a
-    segment ends. `buffered_bytes` are added to the open one."""
+    """Creates Segments from the first sequences that name the files, up to the open one. The header of each next file says
+    where a segment ends. `buffered_bytes` are added to the open one."""
     for name, following in zip(names, [*names[1:], None], strict=True):
         if following is None:
             end_offset, end_sequence = (
@@ -154,7 +154,7 @@ def segments_of(
 
 def segments_now(path: str, meta: Meta, start: int = 0, end: int | None = None) -> list[Segment]:
     """Lists the retained segments, oldest first, with the open one. `start` leaves out those before the segment that it lies
-    in, and `end` those that begin at or behind it: the effort depends on the segments listed, and not on the journal's
+    in, and `end` those that begin at or after it: the effort depends on the segments listed, and not on the journal's
     length."""
     while True:
         cursor = Cursor(path, meta.uuid)
@@ -165,7 +165,7 @@ def segments_now(path: str, meta: Meta, start: int = 0, end: int | None = None) 
         kept = kept[max(0, bisect_right(kept, first) - 1) :]
         wanted = len(kept) if end is None else max(1, bisect_left(kept, end))
         try:
-            # The file behind the last that is wanted says where that one ends.
+            # The file after the last one that is wanted says where that one ends.
             names = kept[: wanted + 1]
             return list(segments_of(path, meta, names, end_place, buffered_bytes, next_sequence))[:wanted]
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Files of a journal: made exclusively, never through a link, and written as a whole or not at all.
+"""Files of a journal: created exclusively, never through a link, and written as a whole or not at all.
 
 Several users may share a journal, so that any of them can put a symbolic link into its directory, under a name that another one
 is about to use. No file of a journal is a link: the code follows none, and makes each file anew, relative to the descriptor of
@@ -18,7 +18,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from jlog.errors import CorruptJournal, JournalError
 
-NO_FILE = "it is no regular file"
+NO_FILE = "it is not a regular file"
 _NO_FILE_ERRORS = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # errors of open() for such a file
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +28,7 @@ LOWEST_DESCRIPTOR = 3  # lower numbers get the output of other code, even where 
 
 def open_file(path: str, flags: int = os.O_RDONLY) -> int:
     """Opens an existing file and returns its descriptor; also used as the opener of open(). Raises JournalError where it is a
-    symbolic link, and CorruptJournal where it is no regular file."""
+    symbolic link, and CorruptJournal where it is not a regular file."""
     return _open(path, flags, None, path)
 
 
@@ -56,7 +56,7 @@ def open_segment(path: str) -> int:
 
 
 def open_or_create(path: str) -> int:
-    """Opens a file for reading and writing. Several processes may call this at the same time: one of them makes the file."""
+    """Opens a file for reading and writing. Several processes may call this at the same time: one of them creates the file."""
     while True:
         with suppress(FileNotFoundError):
             return open_file(path, os.O_RDWR)
@@ -82,7 +82,7 @@ def share(fd: int, directory: int) -> None:
         if found.st_mode & 0o7777 != mode:
             os.fchmod(fd, mode)
     except PermissionError:
-        return  # another user's file: it was shared when it was made
+        return  # another user's file: it was shared when it was created
 
 
 def read_whole(fd: int, size: int, at: int) -> bytes:
@@ -171,7 +171,7 @@ class Directory:
             return os.listdir(self.fd)
 
     def free_name(self, name: str) -> str:
-        """Returns this name if it is free, else a free one with a number behind it."""
+        """Returns this name if it is free, else a free one with a number after it."""
         there, free, number = set(self.names()), name, 1
         while free in there:
             number += 1
@@ -182,7 +182,7 @@ class Directory:
         return _open(name, flags, self.fd, os.path.join(self.path, name))
 
     def create(self, name: str) -> int:
-        """Makes a new file and returns its descriptor. Raises FileExistsError where the name is taken."""
+        """Creates a new file and returns its descriptor. Raises FileExistsError where the name is taken."""
         fd = self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         share(fd, self._top)
         return fd

@@ -27,7 +27,7 @@ def is_url(path: object) -> bool:
 
 
 def path_of_file(url: str, rest: str) -> str:
-    """Returns the path that a file: URL names; `rest` is the part behind the scheme. Raises ValueError for a URL that names
+    """Returns the path that a file: URL names; `rest` is the part after the scheme. Raises ValueError for a URL that names
     none."""
     from urllib.parse import unquote_to_bytes  # slow to import, and most programs name a path
 

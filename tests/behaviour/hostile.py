@@ -37,7 +37,7 @@ MEMORY_BYTES = 1 << 30
 
 
 class Harm(Exception):
-    """What no file may do to a process that uses it."""
+    """An effect that no file may have on a process that uses it."""
 
 
 def crc32c(data: bytes) -> int:
@@ -83,7 +83,7 @@ def set_index(path: Path, **fields: int | bytes) -> None:
 
 
 def set_meta(journal: Path, change: Any) -> None:
-    """`change`: the text behind the first line, or what is to be done to its fields."""
+    """`change`: the text after the first line, or what is to be done to its fields."""
     path = journal / "journal.meta"
     if isinstance(change, bytes):
         body = change
@@ -162,7 +162,7 @@ def segments(journal: Path) -> list[Path]:
 
 
 def every_way_in(path: Path, copy_to: Path) -> dict[str, Any]:
-    """What the library's users may call on a journal that somebody sent them, by name; writing comes last."""
+    """The calls that users may make on a journal that somebody sent them, by name; writing comes last."""
 
     def read(**arguments: Any) -> Any:
         with jlog.Reader(path, **arguments) as reader:
@@ -246,8 +246,8 @@ def _call(ways: dict[str, Callable[[], Any]], file_bytes: int | None, results: A
 def outcomes(
     ways: dict[str, Callable[[], Any]], *, seconds: float = 60, file_bytes: int | None = None
 ) -> dict[str, tuple[str, str]]:
-    """What each of them comes to, in a process that writes no file beyond `file_bytes`. Harm where one ends it by a signal,
-    does not come back, or raises what is no error of the journal or the operating system."""
+    """Returns the result of each call, in a process that writes no file beyond `file_bytes`. Harm where one ends it by a
+    signal, does not come back, or raises an error that is not one of the journal or the operating system."""
     receiving, sending = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=_call, args=(ways, file_bytes, sending))
     process.start()

@@ -24,7 +24,7 @@ def test_records_come_back_in_the_order_of_their_appends(writer, path):
 def test_an_append_copies_a_buffer_that_changes_later(writer, path):
     value = bytearray(b"before")
     writer.append(value)
-    value[:] = b"behind"
+    value[:] = b"after"
     assert values(path) == [b"before"]
 
 
@@ -194,7 +194,7 @@ def test_a_writer_without_buffer_appends_to_the_segment_file(path):
 
 
 def test_a_flush_hands_buffered_appends_to_the_segment_file(writer, path):
-    """Until then the buffer alone holds them."""
+    """The buffer alone holds them until then."""
     writer.append(b"in the buffer")
     assert b"in the buffer" not in (path / f"{0:020d}.seg").read_bytes()
     assert values(path) == [b"in the buffer"]

@@ -1,4 +1,4 @@
-"""What retention lets go is archived first, and can be read, and brought back, from there."""
+"""Segments that retention removes are archived first, and can be read and restored from there."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ URLS = ["file", "memory", pytest.param("s3", marks=pytest.mark.xdist_group("s3")
 
 @pytest.fixture(params=URLS)
 def url(request, tmp_path):
-    """Of an empty archive."""
+    """The URL of an empty archive."""
     if request.param == "file":
         return (tmp_path / "archive").as_uri()
     if request.param == "memory":
@@ -30,7 +30,7 @@ def url(request, tmp_path):
 
 @pytest.fixture
 def files(tmp_path):
-    """Of an archive on this machine."""
+    """The path of an archive on this machine."""
     return (tmp_path / "archive").as_uri()
 
 
@@ -485,17 +485,17 @@ def test_numbers_that_were_never_given_out_are_no_gap(path, url):
     os.waitpid(child, 0)
     os.unlink(path / "precommit")  # as a power loss leaves it: the page is not of this boot
     with jlog.Writer(path) as writer:
-        behind = writer.append(b"behind the hole")
+        after = writer.append(b"after the gap")
         writer.roll()
         read_away(path, "billing")
         jlog.Journal(path).clean()
-    assert behind > 10
+    assert after > 10
     with jlog.Reader(url) as reader:
         assert reader.lag == 11
-        assert sequences(reader) == [*range(10), behind]
-        reader.seek(behind - 5)
-        assert sequences(reader) == [behind]
-        assert [record.sequence for record in reader.read_backward(3)] == [behind, 9, 8]
+        assert sequences(reader) == [*range(10), after]
+        reader.seek(after - 5)
+        assert sequences(reader) == [after]
+        assert [record.sequence for record in reader.read_backward(3)] == [after, 9, 8]
     assert jlog.archive.Archive(url).verify() == []
 
 
@@ -694,7 +694,7 @@ def test_a_journal_is_made_of_what_is_archived(path, url, tmp_path):
 
 @pytest.mark.parametrize("records", [0, 10])
 def test_an_archive_that_ends_with_an_empty_segment_is_restored(path, files, tmp_path, records):
-    """A power loss may leave one: numbering goes on behind a hole, in another segment."""
+    """A power loss may leave one: numbering goes on after a gap, in another segment."""
     child = os.fork()
     if child == 0:
         try:

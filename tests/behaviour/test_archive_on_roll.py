@@ -28,7 +28,7 @@ ON_S3 = pytest.param("s3", marks=pytest.mark.xdist_group("s3"))
 
 @pytest.fixture(params=["file", ON_S3])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of an empty archive."""
+    """The URL of an empty archive."""
     if request.param == "file":
         return (tmp_path / "archive").as_uri()
     return f"{request.getfixturevalue('s3')}/{secrets.token_hex(8)}"

@@ -418,7 +418,7 @@ def test_a_store_that_sends_too_little_is_told(url, counting):
 
 
 def test_a_store_that_sends_half_a_segment_is_told(url, folder, counting):
-    """Its other half is no damage, which a reader could skip."""
+    """Its other half is not damage, which a reader could skip."""
     for index in files(folder, "idx"):
         index.unlink()
     with jlog.Reader(url, start=500) as reader:

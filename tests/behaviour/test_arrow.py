@@ -42,7 +42,7 @@ def kinds(writer):
 
 
 def assert_holds(batch, expected):
-    """That the batch is valid Arrow and holds these records."""
+    """Checks that the batch is valid Arrow and holds these records."""
     batch.validate(full=True)
     assert batch.schema == jlog.arrow.SCHEMA
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -159,7 +159,7 @@ def test_nothing_is_overwritten(path, writer, target):
     for make, message in (
         (lambda: target.write_bytes(b"mine"), "is a file"),
         (lambda: (target.mkdir(), (target / "notes").write_bytes(b"mine")), "other files"),
-        (lambda: journal.backup(target), "is a journal already"),
+        (lambda: journal.backup(target), "is already a journal"),
     ):
         make()
         before = [target.read_bytes()] if target.is_file() else sorted(target.rglob("*"))
@@ -190,7 +190,7 @@ def test_a_killed_backup_leaves_a_whole_journal_or_none(path, writer, target, sp
                     jlog.Journal(target)
                 with pytest.raises(jlog.JournalError):
                     jlog.Writer(target)
-            with pytest.raises(jlog.JournalExists, match="is a journal already" if whole else "remove the directory"):
+            with pytest.raises(jlog.JournalExists, match="is already a journal" if whole else "remove the directory"):
                 jlog.Journal(path).backup(target)
             shutil.rmtree(target)
         step += 1

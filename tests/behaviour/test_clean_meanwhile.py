@@ -162,7 +162,7 @@ def test_a_reader_at_a_removed_torn_block_has_lost_its_position(path, when_liste
 
 
 def test_the_number_of_a_hole_before_what_is_left_is_no_damage(path, tmp_path, when_listed):
-    """What lies before the hole is cleaned between the look at `bounds` and the look at the files."""
+    """The segments before the gap are removed between the look at `bounds` and the look at the files."""
     make(path)
     with jlog.Writer(path):
         journal = jlog.Journal(lose_unsynced(path, tmp_path / "left"))
@@ -194,7 +194,7 @@ def test_the_blocks_of_what_is_left_are_listed(path):
 
 @pytest.mark.parametrize("start", ["begin", LONG_AGO], ids=["begin", "time"])
 def test_a_reader_begins_in_the_archive(archiving, start, clean_after):
-    """That was empty when the reader looked into it."""
+    """The segment was empty when the reader looked into it."""
     done = clean_after(archiving, ArchiveFolder, "sizes")
     with jlog.Reader(archiving.path, start=start, archive=True) as reader:
         assert sequences(reader) == list(range(31))

@@ -1,4 +1,4 @@
-"""What survives a power loss: sync="append", "interval", sync(), and commits that ask for it."""
+"""Records and commits that survive a power loss: sync="append", "interval", sync(), and durable commits."""
 
 import ctypes
 import os
@@ -33,7 +33,7 @@ def survives(path, tmp_path):
 
 
 def dirty_pages(file):
-    """Of the page cache: what a power loss takes. None where the kernel does not tell."""
+    """The bytes in the page cache, which a power loss takes. None where the kernel does not report them."""
     found, whole = (ctypes.c_uint64 * 5)(), (ctypes.c_uint64 * 2)(0, 0)
     with open(file, "rb") as opened:
         status = ctypes.CDLL(None, use_errno=True).syscall(CACHESTAT, opened.fileno(), whole, found, 0)

@@ -73,7 +73,7 @@ def test_a_missing_or_existing_journal_gives_errno_and_filename(path):
     with pytest.raises(jlog.JournalExists) as there:
         jlog.Journal.create(path)
     assert (there.value.errno, there.value.filename) == (errno.EEXIST, str(path))
-    assert str(there.value).startswith(f"{path} is a journal already")
+    assert str(there.value).startswith(f"{path} is already a journal")
 
 
 def test_corrupt_journal_tells_path_offset_and_reason():
@@ -124,7 +124,7 @@ SAID = {
     "taken": (taken, "another name"),
     "busy": (busy, "until it closes or dies"),
     "anonymous commit": (lambda path: jlog.Reader(path).commit(), "open it with a name"),
-    "behind the end": (lambda path: jlog.Reader(path, start=1000), "ends at sequence 10"),
+    "beyond the end": (lambda path: jlog.Reader(path, start=1000), "ends at sequence 10"),
 }
 
 

@@ -68,9 +68,9 @@ def test_a_single_bytes_object_instead_of_a_list_is_refused(writer):
 def test_larger_than_the_buffer_or_a_segment_it_is_one_block(writer, path, many):
     writer.append(b"before")
     assert writer.extend(many) == 1
-    writer.append(b"behind")
+    writer.append(b"after")
     writer.flush()
-    assert values(path) == [b"before", *many, b"behind"]
+    assert values(path) == [b"before", *many, b"after"]
     assert len(many) in [block.records for _, block in jlog.Journal(path).blocks()]
 
 

@@ -83,9 +83,9 @@ def test_nothing_writes_nothing_and_returns_next_sequence(writer, path, nothing)
 def test_larger_than_the_buffer_or_a_segment_it_is_one_block(writer, path, count):
     writer.append(b"before")
     assert writer.extend_arrow(pyarrow.array([b"x" * 500] * count)) == 1
-    writer.append(b"behind")
+    writer.append(b"after")
     writer.flush()
-    assert values(path) == [b"before", *[b"x" * 500] * count, b"behind"]
+    assert values(path) == [b"before", *[b"x" * 500] * count, b"after"]
     assert count <= max(block.records for _, block in jlog.Journal(path).blocks())
 
 

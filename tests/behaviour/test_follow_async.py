@@ -29,7 +29,7 @@ def nobody_watches() -> None:
 
 
 async def until_asked(*paths) -> None:
-    """Until a reader of each journal waits."""
+    """Waits until a reader of each journal waits."""
     for path in paths:
         await asyncio.to_thread(somebody_follows, path)
 
@@ -135,7 +135,7 @@ def test_a_reader_on_a_read_only_mount_sees_new_records(path, spawn):
     with jlog.Writer(path) as writer:
         done = threading.Event()
 
-        def write():  # whenever the reader comes, it finds one behind what it has begun with
+        def write():  # whenever the reader comes, it finds one after what it has begun with
             while not done.wait(0.02):
                 writer.append(b"last")
 
@@ -166,7 +166,7 @@ def test_a_reader_on_a_read_only_mount_sees_new_records(path, spawn):
 
 
 async def follow_all(readers, wake, journals) -> list[list[bytes]]:
-    """What each gets, one record; `wake` is called when all wait, or nearly."""
+    """Returns the one record that each gets; `wake` is called when all, or nearly all, wait."""
     followings = [reader.follow_async() for reader in readers]
     tasks = [asyncio.ensure_future(collect(following, 1)) for following in followings]
     await until_asked(*journals)

@@ -18,8 +18,8 @@ DATA = b"abcdef"
 # Of four entries in six bytes. pyarrow itself looks at the first and the last.
 LIES = {
     "backwards": [0, 4, 2, 5, 6],
-    "behind the end": [0, 2, 7, 7, 6],
-    "far behind the end": [0, 2, 2**31 - 1, 3, 6],
+    "beyond the end": [0, 2, 7, 7, 6],
+    "far beyond the end": [0, 2, 2**31 - 1, 3, 6],
     "before the beginning": [0, 2, -1, 4, 6],
     "far before the beginning": [0, -(2**31), 0, 4, 6],
 }

@@ -73,7 +73,7 @@ def killed(template, in_memory):
 
 
 def outcomes(path: Path) -> dict[str, tuple[str, str]]:
-    """What every way in comes to."""
+    """Returns the result of every way in."""
     return hostile.outcomes(hostile.every_way_in(path, path.parent / "copy"))
 
 
@@ -115,7 +115,7 @@ METAS = {
     "an epoch of 70 bits": field("epochs", [{"epoch": 1 << 70, "first_sequence": 0}]),
     "an epoch that is a bool": field("epochs", [{"epoch": True, "first_sequence": 0}]),
     "an epoch that is a float": field("epochs", [{"epoch": 1.5, "first_sequence": 0}]),
-    "an epoch behind all numbers": field("epochs", [{"epoch": 1, "first_sequence": HUGE}]),
+    "an epoch beyond all numbers": field("epochs", [{"epoch": 1, "first_sequence": HUGE}]),
     "a short uuid": field("uuid", "00"),
     "a uuid of capitals": field("uuid", "AB" * 16),
     "a uuid with blanks": field("uuid", " " + "ab" * 15 + " "),
@@ -220,7 +220,7 @@ def test_a_name_that_no_subscriber_can_have_is_none(journal, kind, name):
     assert kinds(journal) == {"returned"}
 
 
-# --- What is no regular file -----------------------------------------------------------------------------------------
+# --- Files that are not regular -----------------------------------------------------------------------------------------
 
 STRANGE = {
     "directory": os.mkdir,
@@ -402,7 +402,7 @@ def long_record(tag: int, *lengths: int, body: bytes = b"") -> bytes:
 
 
 BODIES = {
-    "a record that reaches behind the body": struct.pack("<II", 1000, 0) + b"short",
+    "a record that reaches beyond the body": struct.pack("<II", 1000, 0) + b"short",
     "a length of 4 GiB": long_record(0, 2**32 - 1, 2**32 - 1, 2**32 - 1),
     "a null with a length": long_record(oracle.TAG_NULL, 3, 0, 0, body=b"abc"),
     "a key that is not there": long_record(0, 0, 3, 0, body=b"abc"),
@@ -410,8 +410,8 @@ BODIES = {
     "state with a time": long_record(oracle.TAG_STATE | oracle.TAG_KEY | oracle.TAG_EXPLICIT, 1, 1, 0, body=b"kv"),
     "state with headers": long_record(oracle.TAG_STATE | oracle.TAG_KEY, 1, 1, 8, body=b"k" + bytes(8) + b"v"),
     "headers that end too early": long_record(0, 0, 0, 4, body=bytes(4)),
-    "a header's name behind the headers": long_record(0, 0, 0, 9, body=struct.pack("<II", 5, 0) + b"n"),
-    "a header's value behind the headers": long_record(0, 0, 0, 9, body=struct.pack("<II", 1, 9) + b"n"),
+    "a header's name beyond the headers": long_record(0, 0, 0, 9, body=struct.pack("<II", 5, 0) + b"n"),
+    "a header's value beyond the headers": long_record(0, 0, 0, 9, body=struct.pack("<II", 1, 9) + b"n"),
     "reserved bits": long_record(1, 0, 0, 0),
 }
 
@@ -493,7 +493,7 @@ def test_a_slot_with_any_number_in_it_is_no_place_or_is_right(killed, name, numb
 
 
 def test_an_open_block_with_a_false_place_is_no_end_to_read_from(journal):
-    """The page is believed, as behind killed writers: its open block begins with a number that nothing leads up to."""
+    """The page is believed, as after killed writers: its open block begins with a number that nothing leads up to."""
     found = (journal / "precommit").stat()
     hostile.write_at(journal / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))
     for parity in (0, 1):

@@ -90,8 +90,8 @@ def test_one_after_the_other_and_behind_rolls(path: Path, tmp_path: Path) -> Non
                 expected.append(b"between")
             if number == 3:
                 writer.roll()
-                writer.append(b"behind")
-                expected.append(b"behind")
+                writer.append(b"after")
+                expected.append(b"after")
             assert writer.adopt(file.path, file.pieces, {b"file": b"%d" % number}) == len(expected)
             expected += [b"%d-%d" % (number, n) for n in range(100)]
     assert values(path) == expected
@@ -237,7 +237,7 @@ def test_state_is_taken_as_extend_takes_it(path: Path, tmp_path: Path) -> None:
     file, value = built(tmp_path / "file"), bytearray(b"before")
     with jlog.Writer(path) as writer:
         writer.adopt(file.path, file.pieces, {b"key": value})
-        value[:] = b"behind"
+        value[:] = b"after"
         writer.roll()
         writer.append(b"a")
     assert jlog.Journal(path).state() == {b"key": b"before"}

@@ -29,7 +29,7 @@ APPENDS = {
 
 
 def fill_up(writer):
-    """Until there is no room even for an empty record; returns what it has written."""
+    """Writes until there is no room even for an empty record, and returns what it has written."""
     written = []
     for size in (100, 0):
         try:
@@ -138,7 +138,7 @@ def test_it_holds_for_who_opens_a_full_journal_anew(path):
 
 
 def test_a_call_that_must_roll_twice_rolls_twice(path, spawn, monkeypatch):
-    """It finds the limit behind its roll; while it makes room, another process fills the new segment."""
+    """It finds the limit after its roll; while it makes room, another process fills the new segment."""
     other, free_space = spawn(), cleaning.Cleaner.free_space
     options = {"precommit": 4 << 10, "segment_bytes": 4 << 10, "retention": jlog.Retention(limit_bytes=4000)}
 

@@ -520,7 +520,7 @@ def test_a_failed_sync_in_the_background_opens_the_journal_anew(path):
 
 
 def test_jlogs_messages_in_another_thread_wait_for_no_lock(handler, path):
-    """Whoever holds the lock may be closing the writer, and so waiting for that thread."""
+    """The thread that holds the lock may be closing the writer, and so waiting for that thread."""
     own = logging.makeLogRecord({"name": "jlog", "msg": "from a thread of jlog's"})
     handler.acquire()
     try:

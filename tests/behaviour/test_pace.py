@@ -17,7 +17,7 @@ SECOND = 1_000_000
 
 @pytest.fixture
 def at(path):
-    """Makes a journal of records with these timestamps, in seconds, and gives a reader of it."""
+    """Creates a journal of records with these timestamps, in seconds, and gives a reader of it."""
     readers = []
 
     def make(*seconds):

@@ -87,7 +87,7 @@ def test_another_user_follows_what_is_written_meanwhile(writer, path):
     """
     child = threading.Thread(target=run_python, args=(code.format(path=str(path)), ANOTHER_USER))
     child.start()
-    while child.is_alive():  # whenever it comes, it finds one behind what it has begun with
+    while child.is_alive():  # whenever it comes, it finds one after what it has begun with
         writer.append(b"last")
         child.join(0.05)
 

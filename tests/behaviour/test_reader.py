@@ -53,12 +53,12 @@ STARTS = {
     "first": (0, 0),
     "middle": (4, 4),
     "first of a segment": (6, 6),
-    "behind the last": (10, 10),
+    "after the last": (10, 10),
     "a time": (at(4), 4),
     "before a time": (at(4) - timedelta(microseconds=1), 4),
-    "behind a time": (at(4) + timedelta(microseconds=1), 5),
+    "after a time": (at(4) + timedelta(microseconds=1), 5),
     "before all": (at(-1), 0),
-    "behind all": (at(100), 10),
+    "after all": (at(100), 10),
     "another zone": (at(4).astimezone(timezone(timedelta(hours=5, minutes=30))), 4),
     "checkpoint": ("before-batch", 7),
 }
@@ -83,7 +83,7 @@ def test_start_applies_only_to_a_new_subscriber(dated):
 
 REFUSED_STARTS = {
     "naive": (datetime(2024, 1, 1), ValueError, "time zone"),  # noqa: DTZ001
-    "behind the end": (11, ValueError, "11 lies behind"),
+    "beyond the end": (11, ValueError, "11 is beyond"),
     "negative": (-1, ValueError, "0 or more"),
     "no checkpoint": ("nowhere", jlog.CheckpointNotFound, "nowhere"),
     "no name": ("no/name", ValueError, "/"),

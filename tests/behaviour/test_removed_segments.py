@@ -24,7 +24,7 @@ def removed_and_open(path):
 
 @pytest.fixture
 def writer(path, spawn):
-    """Of another process, which may keep a file open until it is synced."""
+    """The open files of another process, which may keep one open until it is synced."""
     jlog.Journal.create(path, retention=jlog.Retention(delete_read=False, max_bytes=1), **SMALL)
     child = spawn()
     child.call("open_writer", "w", str(path), {})
@@ -76,7 +76,7 @@ def test_a_follower_that_waits_lets_go_of_a_removed_segment(writer, path):
 
 
 def test_a_reader_in_a_removed_segment_reads_it_to_its_end(writer, path):
-    """It lets go of the file behind it."""
+    """It lets go of the file after it."""
     for _ in range(2):
         writer.call("flush", "w")
         writer.call("append", "w", 5)

@@ -1,4 +1,4 @@
-"""What Retention's options remove and keep: sizes, ages, subscribers that do not come back."""
+"""Retention's options remove and keep what they say: sizes, ages, subscribers that do not come back."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def make(path):
-    """Makes a journal of so many segments of ten records, and an open one without any."""
+    """Creates a journal of so many segments of ten records, and an open one without any."""
     writers = []
 
     def make(segments=10, **options):

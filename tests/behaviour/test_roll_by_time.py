@@ -14,7 +14,7 @@ from behaviour.journals import fill, records, value_of, values
 
 pytestmark = pytest.mark.usefixtures("failpoints")
 
-MARGIN = 20  # seconds before and behind a boundary: a test may be held up for as long
+MARGIN = 20  # seconds before and after a boundary: a test may be held up for as long
 PERIODS = {"minutely": 60, "hourly": 3600, "daily": 86400, "weekly": 7 * 86400}
 MONDAY = datetime(2026, 11, 16, tzinfo=timezone.utc).timestamp()
 HOUR, DAY = 3600, 86400
@@ -168,7 +168,7 @@ def test_a_clock_that_jumps_ends_a_segment_once(path, clock, jump, precommit):
 
 
 def test_two_clocks_that_differ_a_little_end_a_segment_once(path, clock, spawn):
-    """Each process reads its own: at the boundary one of them may be a little behind."""
+    """Each process reads its own: at the boundary one of them may lag a little."""
     ahead = spawn()
     with jlog.Writer(path, roll="hourly") as writer:
         clock(MONDAY - MARGIN)

@@ -49,7 +49,7 @@ def test_seek_finds_a_time(reader, hundred):
 
 REFUSED = {
     "naive": (datetime(2024, 1, 1), ValueError, "time zone"),  # noqa: DTZ001
-    "behind the end": (101, ValueError, "101"),
+    "beyond the end": (101, ValueError, "101"),
     "negative": (-1, ValueError, "-1"),
     "checkpoint": ("name", ValueError, "rewind"),
     "float": (5.0, TypeError, "5.0"),

@@ -32,7 +32,7 @@ def pattern(size, seed):
 @pytest.mark.parametrize("precommit", [0, CAPACITY])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
 def test_a_value_of_any_size_comes_back_between_others(path, size, precommit):
-    written = [b"before", pattern(size, 1), b"between", pattern(size, 2), pattern(size, 3), b"behind"]
+    written = [b"before", pattern(size, 1), b"between", pattern(size, 2), pattern(size, 3), b"after"]
     with jlog.Writer(path, precommit=precommit, segment_bytes=SEGMENT) as writer:
         assert [writer.append(value) for value in written] == list(range(6))
         assert values(path) == written
@@ -46,8 +46,8 @@ def test_a_value_of_any_size_comes_back_between_others(path, size, precommit):
 def test_a_value_of_any_size_is_the_first_of_its_journal(path, size, precommit):
     with jlog.Writer(path, precommit=precommit, segment_bytes=SEGMENT) as writer:
         writer.append(pattern(size, 1))
-        writer.append(b"behind")
-    assert values(path) == [pattern(size, 1), b"behind"]
+        writer.append(b"after")
+    assert values(path) == [pattern(size, 1), b"after"]
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 7, 8, 9])
@@ -79,12 +79,12 @@ def test_a_value_of_300_megabytes_comes_back(path):
     with jlog.Writer(path) as writer:
         writer.append(b"before")
         writer.append(value)
-        writer.append(b"behind")
+        writer.append(b"after")
     with jlog.Reader(path) as reader:
         found = reader.values()
         assert next(found) == b"before"
         assert next(found) == value
-        assert next(found) == b"behind"
+        assert next(found) == b"after"
 
 
 # bytes(n) is zeroed memory that the kernel gives only when it is touched: these refusals must not touch it.

@@ -198,7 +198,7 @@ def test_gaps_are_no_records_and_no_lag(path, spawn, tmp_path):
     after = copy(path, tmp_path / "after")
     another_boot(after)
     with jlog.Writer(after) as writer:
-        writer.append(b"behind the hole")
+        writer.append(b"after the gap")
         found = stats(after)
         assert found.next_sequence > 1 << 20
         assert found.records == 21
@@ -360,7 +360,7 @@ def test_an_unreadable_record_has_no_age(writer, path):
 
 
 def system_calls() -> int:
-    """That read, of this process so far."""
+    """The number of bytes that this process has read so far."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(dict(line.split(": ") for line in lines)["syscr"])
 

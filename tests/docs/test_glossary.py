@@ -29,7 +29,15 @@ REPLACED = {
 }
 
 # Folders, and files at the root, whose English is looked at.
-ROOMS = ("docs", "tests/docs", "README.md", "CONTRIBUTING.md", "SECURITY.md")
+ROOMS = (
+    *("docs", "tests/docs", "README.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *(f"jlog/{room}" for room in ("storage", "positions", "care", "archive", "repair", "reading", "libjlog", "system")),
+    *(
+        f"jlog/{module}.py"
+        for module in ("writer", "journal", "options", "errors", "logging", "metrics", "arrow", "interfaces")
+    ),
+    *("tests/behaviour", "tests/libjlog"),
+)
 ELSEWHERE = {  # what the pages quote, and what is written from other rooms
     *("docs/command-line.md", "docs/kafka.md", "docs/spark.md", "docs/pipeline.md", "docs/cluster.md", "docs/format.md"),
     *("docs/when-something-is-wrong.md", "docs/man", "docs/completion", "docs/demo.svg"),
@@ -96,6 +104,7 @@ def texts() -> Iterator[Path]:
             name = path.relative_to(ROOT)
             if (
                 path.is_file()
+                and path.suffix != ".xz"
                 and "__pycache__" not in name.parts
                 and not {str(one) for one in (name, *name.parents)} & ELSEWHERE
             ):

@@ -1,4 +1,4 @@
-"""What the tests of libjlog's journals share."""
+"""Shared by the tests of libjlog's journals."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 @dataclass
 class Imported:
-    """What an import has done and told."""
+    """The result of an import, and what it has reported."""
 
     result: ImportResult
     damage: list[str] = field(default_factory=list)

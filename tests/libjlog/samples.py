@@ -14,7 +14,7 @@ ARCHIVE = Path(__file__).with_name("samples.tar.xz")
 
 
 def unpack(name: str, folder: Path) -> Path:
-    """Makes a copy of one sample, which a test may change."""
+    """Copies one sample, which a test may change."""
     given = os.environ.get("JLOG_LIBJLOG_SAMPLES")
     target = folder / name
     if given:

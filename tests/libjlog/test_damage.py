@@ -159,7 +159,7 @@ def test_a_damaged_place_in_the_buffer_is_told_with_its_offset_in_the_file(sourc
 @pytest.mark.parametrize("size", [10, 100, 400])
 @pytest.mark.parametrize("more", [1, 2, 5])
 def test_a_message_without_its_body_in_the_buffer_costs_itself_alone(more: int, size: int, source: Path, journal: Path) -> None:
-    """A writer that is killed between the two copies leaves a header alone, behind which the next writer goes on."""
+    """A writer that is killed between the two copies leaves a header alone, after which the next writer goes on."""
     writer = CWriter(source, precommit=10_000)
     writer.write(b"before", BEGIN_SECONDS)
     at = writer.used
@@ -219,7 +219,7 @@ def test_the_command_exits_with_3_and_changes_nothing_in_the_source(source: Path
 
 @pytest.mark.parametrize("seed", range(exhaustive.count(6, 200)))
 def test_random_damage_costs_no_intact_message(seed: int, source: Path, journal: Path) -> None:
-    """Headers are overwritten, and the messages behind stay whole."""
+    """Headers are overwritten, and the messages after them stay whole."""
     dice = random.Random(seed)
     magic = dice.choice((PLAIN, LZ4))
     found = fill(source, magic=magic, closed=dice.random() < 0.5)

@@ -47,10 +47,10 @@ def import_within(source: Path, journal: Path, mebibytes: int) -> subprocess.Com
 def test_an_lz4_message_that_claims_too_much_takes_no_memory(stored: int, source: Path, journal: Path) -> None:
     metastore(source, LZ4)
     bomb = struct.pack("<5I", LZ4, BEGIN_SECONDS, 0, 1 << 30, stored) + bytes(stored)
-    (source / "00000000").write_bytes(bomb + message(LZ4, "<", b"behind", BEGIN_SECONDS))
+    (source / "00000000").write_bytes(bomb + message(LZ4, "<", b"after", BEGIN_SECONDS))
     done = import_within(source, journal, 64)
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1), done.stderr
-    assert values(journal) == [b"behind"]
+    assert values(journal) == [b"after"]
 
 
 def test_a_segment_of_nothing_but_headers_ends_soon(source: Path, journal: Path) -> None:
@@ -91,10 +91,10 @@ def test_a_message_larger_than_a_record_is_told_and_passed_over(source: Path, jo
     (source / "00000000").write_bytes(struct.pack("<4I", PLAIN, BEGIN_SECONDS, 0, size))
     os.truncate(source / "00000000", 16 + size)
     with open(source / "00000000", "ab") as file:
-        file.write(message(PLAIN, "<", b"behind", BEGIN_SECONDS))
+        file.write(message(PLAIN, "<", b"after", BEGIN_SECONDS))
     done = import_within(source, journal, 64)
     assert (done.returncode, "at most 1 GiB" in done.stderr) == (3, True), done.stderr
-    assert values(journal) == [b"behind"]
+    assert values(journal) == [b"after"]
 
 
 def test_a_sparse_buffer_is_refused_before_it_is_read(source: Path, journal: Path) -> None:

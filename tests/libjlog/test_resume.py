@@ -99,7 +99,7 @@ def test_a_journal_with_many_segments_keeps_its_position_small(
 def test_a_segment_that_a_list_of_the_directory_misses_is_not_passed_over(
     monkeypatch: pytest.MonkeyPatch, source: Path, journal: Path
 ) -> None:
-    """What is made while a directory is listed may be missing, though what was made later is there."""
+    """A file that is created while a directory is listed may be missing, although a later one is there."""
     writer = CWriter(source, unit_limit=1000)
     write(writer, 0, 5)
     running = Import(source, journal, follow=True)
@@ -191,7 +191,7 @@ def test_segments_that_libjlog_removes_meanwhile_are_read_to_their_end(source: P
 def test_an_import_that_ends_after_any_append_is_continued(
     monkeypatch: pytest.MonkeyPatch, source: Path, journal: Path
 ) -> None:
-    """Every append carries the position: whatever a killed import has appended, the next one goes on behind it."""
+    """Every append carries the position: whatever a killed import has appended, the next one goes on after it."""
 
     class Ended(Exception):
         pass

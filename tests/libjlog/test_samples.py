@@ -1,4 +1,4 @@
-"""What the real libjlog has written is imported byte by byte, and what it says to be damaged is told."""
+"""Journals that the real libjlog has written are imported byte by byte, and damage that it finds is reported."""
 
 from __future__ import annotations
 

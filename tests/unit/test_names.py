@@ -61,7 +61,7 @@ def test_a_name_against_a_rule_is_refused_with_the_rule(name, rule):
 
 @pytest.mark.parametrize("name", [b"bytes", 5, None])
 def test_a_name_is_str(name):
-    with pytest.raises(TypeError, match="subscriber's name is str"):
+    with pytest.raises(TypeError, match="subscriber's name must be str"):
         check_name(name, "subscriber")
 
 
