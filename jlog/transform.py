@@ -76,7 +76,7 @@ def transforming(
             own = transform_subscriber(sink_url) if subscriber == "" else subscriber
             return _journal_source(path, own, start, trial, given)
         from jlog.kafka.client.url import parse_topics
-        from jlog.kafka.mirror.mirror import open_topics
+        from jlog.kafka.mirrors import open_topics
 
         about = {"transform": True}
         at = parse_topics(str(source_url))
@@ -96,7 +96,7 @@ def transforming(
     def open_letters(source: Source, sink: Sink, given: FlowOptions) -> DeadLetters:
         if not topics and given.dead_letter is not None and path_of(given.dead_letter) is not None:
             return letters_in_journal(source, sink, given)
-        from jlog.kafka.mirror.letters import open_letters
+        from jlog.kafka.ends.topic_letters import open_letters
 
         return open_letters(source, sink, given)
 
@@ -154,9 +154,9 @@ def _topic_sink(
     from jlog.kafka.client.errors import at_once
     from jlog.kafka.client.settings import Settings
     from jlog.kafka.client.url import parse
-    from jlog.kafka.mirror.dry_run import source_positions_and_rules
-    from jlog.kafka.mirror.mirror import key_of
-    from jlog.kafka.mirror.sink import TopicSink
+    from jlog.kafka.dry_run import source_positions_and_rules
+    from jlog.kafka.ends.topic_sink import TopicSink
+    from jlog.kafka.mirrors import key_of
 
     at = parse(url)
     settings = Settings(at, options.config, options.config_file, ends)

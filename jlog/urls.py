@@ -110,7 +110,7 @@ def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
         return path_of_file(found.string, rest)
     if scheme == KAFKA:
         if not rest.startswith("//"):
-            raise ValueError(f"{url!r} is no URL of a topic; write kafka://HOST:PORT/TOPIC")
+            raise ValueError(f"{url!r} is not the URL of a topic; write kafka://HOST:PORT/TOPIC")
         return None
     if rest.startswith("//"):
         raise ValueError(

@@ -17,7 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The topmost room comes first. Rooms on one line do not know each other. A room is a folder or a module of `jlog`; the rooms of
+# The topmost room comes first. Rooms on one line do not know each other. A room is a folder or a module of `jlog`, or a folder
+# of one that has a line of its own; the rooms of
 # the core are the folders of `pyx`.
 ROOMS = """
 jlog.cli
@@ -30,6 +31,8 @@ jlog
 jlog.transform
 jlog.urls
 jlog.kafka
+jlog.kafka.topic jlog.kafka.ends
+jlog.kafka.client
 jlog.flow
 jlog.journal
 jlog.repair
@@ -62,12 +65,18 @@ ON_THE_PUBLIC_API = (
     "jlog.demo",
     "jlog.flow",
     "jlog.kafka",
+    "jlog.kafka.client",
+    "jlog.kafka.ends",
+    "jlog.kafka.topic",
     "jlog.logging",
     "jlog.metrics",
     "jlog.pipeline",
     "jlog.spark",
 )
-OF_THE_CORE = {"jlog.kafka": ("pyx.kafka",)}  # the exceptions: a room of the core that was made for one of these
+OF_THE_CORE = {
+    "jlog.kafka.ends": ("pyx.kafka",),
+    "jlog.kafka.client": ("pyx.kafka",),
+}  # the exceptions: a room of the core that was made for one of these
 
 CYTHON_FROM = re.compile(r"^\s*from ([\w.]+) c?import \(?([^#\n)]*)", re.MULTILINE)
 CYTHON_IMPORT = re.compile(r"^\s*c?import ([\w.]+)", re.MULTILINE)
@@ -124,9 +133,9 @@ def graph(modules: dict[str, Path]) -> dict[str, set[str]]:
 
 
 def room_of(module: str) -> str:
-    if module.count(".") == 0:
-        return module
-    return ".".join(module.split(".")[:2])
+    parts = module.split(".")
+    inner = ".".join(parts[:3])
+    return inner if any(inner in row.split() for row in ROOMS) else ".".join(parts[:2])
 
 
 def problems() -> list[str]:

@@ -9,8 +9,18 @@ from functools import partial
 from typing import Any
 
 from jlog.errors import JournalFull
-from jlog.flow.ends import Lag, Sink, Source, SourcePosition, SourcePositionChange, changed_by
-from jlog.flow.errors import RecordRefused, Refused, Retry, Unsettled
+from jlog.flow.ends import (
+    Lag,
+    RecordRefused,
+    Refused,
+    Retry,
+    Sink,
+    Source,
+    SourcePosition,
+    SourcePositionChange,
+    Unsettled,
+    changed_by,
+)
 from jlog.flow.letters import DeadLetters, End, Made
 from jlog.flow.options import FlowOptions
 from jlog.flow.records import Function, RecordLike, apply

@@ -11,8 +11,7 @@ import portalocker
 
 from jlog.errors import JournalError, JournalFull, JournalLocked, PositionLost, RecordTooLarge
 from jlog.flow import stored_positions
-from jlog.flow.ends import Lag, Place, Refuse, SourcePosition, SourcePositionChange, changed_by
-from jlog.flow.errors import Refused, Retry
+from jlog.flow.ends import Lag, Place, Refuse, Refused, Retry, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.options import nothing
 from jlog.flow.records import RecordColumns, RecordLike, columns_of
 from jlog.journal import Journal
@@ -94,7 +93,7 @@ class JournalSource:
             path = self._journal.path
             self._on_event(
                 f"{path}: the sink stores no position of this journal; going on with record {self._begin}, where subscriber "
-                f"{self._subscriber} stands (`jlogtool mirror positions set {path} SINK begin` goes back to the first one left)"
+                f"{self._subscriber} is (`jlogtool mirror positions set {path} SINK begin` goes back to the first one left)"
             )
         self._tells_begin = False
 

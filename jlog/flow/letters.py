@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from jlog.errors import JournalFull, PositionLost
-from jlog.flow.ends import Place, Sink, Source, SourcePosition
-from jlog.flow.errors import Refused, Retry
+from jlog.flow.ends import Place, Refused, Retry, Sink, Source, SourcePosition
 from jlog.flow.options import FlowOptions
 from jlog.flow.records import Headers, NewRecord, RecordLike
 from jlog.journal import Journal

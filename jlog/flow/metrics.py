@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from jlog.flow.lags import Lags, Watched
+from jlog.flow.stats import Lags, Watched
 
 COUNTERS = {
     "records": "Records moved, in committed transactions.",

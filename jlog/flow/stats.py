@@ -1,8 +1,16 @@
-"""The counts of a flow."""
+"""The counts of a flow, and the lags of running flows, which are looked at in a thread so that nobody waits for brokers."""
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
+
+from jlog.flow.ends import Lag
+
+LOOK_EVERY = 5.0  # seconds between two looks at the lags
 
 
 @dataclass
@@ -17,3 +25,48 @@ class FlowStats:
     missing: int = 0  # records that retention removed before they were read, and that were passed over
     retries: int = 0
     last_error: str = ""
+
+
+class Watched(Protocol):
+    """A flow as its metrics see it; it may run in another process."""
+
+    @property
+    def stats(self) -> FlowStats: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def was_open(self) -> bool: ...
+    def lag(self) -> Lag | None: ...
+
+
+class Lags:
+    """The lags of `flows`, every few seconds. `known` has none where it could not be found out."""
+
+    def __init__(self, flows: Mapping[str, Watched]) -> None:
+        self.known: dict[str, Lag] = {}
+        self._flows = flows
+        self._said: dict[str, str] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._run, name="jlog-lags", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends the thread. Does not wait for it."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(LOOK_EVERY if self.known or self._said else 0.2):
+            for name, flow in [*self._flows.items()]:
+                if not flow.was_open:
+                    continue  # where it begins is not known yet
+                try:
+                    lag = flow.lag()
+                    self._said.pop(name, None)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the lags of the others are reported
+                    lag = None
+                    if self._said.get(name) != str(error):
+                        logging.getLogger("jlog.metrics").warning("%s: %s", name, error)
+                    self._said[name] = str(error)
+                if lag is None:
+                    self.known.pop(name, None)
+                else:
+                    self.known[name] = lag

@@ -10,20 +10,19 @@ except ModuleNotFoundError as error:
         f"jlog.kafka needs {error.name}, which is not installed: pip install 'pyjlog[kafka]'", name=error.name
     ) from error
 
-from jlog.flow.ends import Lag
-from jlog.flow.errors import RecordRefused
+from jlog.flow.ends import Lag, RecordRefused
 from jlog.flow.options import FlowOptions
 from jlog.flow.stats import FlowStats
 from jlog.kafka.client.errors import BrokerError, Fenced, TopicChanged
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
-from jlog.kafka.many.mirrors import Mirrors
-from jlog.kafka.mirror.dry_run import plan_capture, plan_mirror
-from jlog.kafka.mirror.mirror import Capture, Mirror
-from jlog.kafka.mirror.positions import PartPosition, positions
-from jlog.kafka.mirror.status import Status, status
-from jlog.kafka.mirror.verify import Comparison, verify
-from jlog.kafka.standby.standby import Promotion, Standby, promote
+from jlog.kafka.comparison import Comparison, verify
+from jlog.kafka.dry_run import plan_capture, plan_mirror
+from jlog.kafka.many.supervisor import Mirrors
+from jlog.kafka.mirrors import Capture, Mirror
+from jlog.kafka.pair import Status, status
+from jlog.kafka.part_positions import PartPosition, positions
+from jlog.kafka.standbys import Promotion, Standby, promote
 from jlog.kafka.topic.reader import TopicReader, open_reader
 from jlog.kafka.topic.topics import TopicJournal, create_journal, delete_journal, list_topics, open_journal
 from jlog.kafka.topic.writer import TopicWriter, open_writer

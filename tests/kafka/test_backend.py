@@ -154,7 +154,7 @@ def test_positions_of_a_topic_that_was_made_again_do_not_count(witness, topic, u
         witness.delete(topic)
         witness.make(topic)
         witness.produce(topic, numbered(10))
-        with pytest.raises(TopicChanged, match="made again"):
+        with pytest.raises(TopicChanged, match="created again"):
             reader.commit()
     writer.append(b"x")
     with pytest.raises(TopicChanged):

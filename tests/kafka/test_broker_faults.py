@@ -15,7 +15,7 @@ from kafka_broker import SESSION_SECONDS, Broker
 import exhaustive
 import jlog
 from jlog.kafka import BrokerError, Capture, Mirror, positions, verify
-from jlog.kafka.mirror.source import TopicSource
+from jlog.kafka.ends.topic_source import TopicSource
 from jlog.kafka.topic import writer as topic_writer
 from jlog.urls import open_reader, open_writer
 from kafka.processes import captured, fill, position, run_to_end

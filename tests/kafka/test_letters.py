@@ -20,7 +20,7 @@ KILLED = """
 import os, signal, sys
 import jlog
 from jlog.flow.journals import JournalSink
-from jlog.kafka.mirror.sink import TopicSink
+from jlog.kafka.ends.topic_sink import TopicSink
 
 source, sink, letters, moment, commits = sys.argv[1:6]
 kind = TopicSink if sink.startswith("kafka:") else JournalSink

@@ -13,8 +13,7 @@ import pytest
 import jlog
 from jlog.kafka import Capture, Mirror, Mirrors, TopicChanged
 from jlog.kafka.client import cluster
-from jlog.kafka.many import mirrors as supervisor
-from jlog.kafka.many import worker
+from jlog.kafka.many import supervisor, worker
 from jlog.kafka.many.config import Table, read_config
 from kafka.witness import Witness, numbered, wait_until
 

@@ -13,7 +13,7 @@ from kafka_broker import free_port
 from prometheus_client import CollectorRegistry, generate_latest
 
 import jlog
-from jlog.flow import lags
+from jlog.flow import stats
 from jlog.flow.metrics import FlowCollector
 from jlog.kafka import Mirrors
 from jlog.kafka.many import worker
@@ -151,7 +151,7 @@ def test_sigterm_leaves_no_transaction_open(processes, broker, witness, topic, t
 
 def test_a_process_that_hangs_is_down_and_holds_up_no_answer(file, topic, tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "SILENT_SECONDS", 3.0)
-    monkeypatch.setattr(lags, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(stats, "LOOK_EVERY", 0.5)
     mirrors = Mirrors(file, lags=True)
     collector = FlowCollector(mirrors.flows)
     registry = CollectorRegistry()

@@ -7,7 +7,7 @@ import pytest
 import jlog
 from jlog.kafka import Capture, Mirror, Settings, positions, promote, status, verify
 from jlog.kafka.client.url import parse
-from jlog.kafka.mirror.positions import PartPosition
+from jlog.kafka.part_positions import PartPosition
 from kafka.processes import fill
 from kafka.test_command import do_json, run
 from kafka.witness import numbered

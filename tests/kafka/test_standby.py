@@ -276,7 +276,7 @@ def test_what_no_standby_can_be_made_of_is_refused(primary, standby, url, witnes
         follow(url, standby)
     own = tmp_path / "own"
     fill(own, 10)
-    with pytest.raises(jlog.JournalError, match="is no standby"):
+    with pytest.raises(jlog.JournalError, match="is not a standby"):
         follow(url, own)
     witness.delete(topic)
     witness.make(topic)

@@ -11,7 +11,7 @@ from kafka_broker import free_port
 import jlog
 from jlog.kafka import Capture, Mirror, TopicChanged, verify
 from jlog.kafka.client.partitioner import partition_of_key
-from jlog.kafka.mirror.sink import TopicSink
+from jlog.kafka.ends.topic_sink import TopicSink
 from kafka.processes import captured, fill, position, stored
 from kafka.web import answer
 from kafka.witness import Witness, numbered, wait_until

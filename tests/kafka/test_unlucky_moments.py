@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka_broker import Broker
 
 import jlog
-from jlog.flow.errors import Retry
+from jlog.flow.ends import Retry
 from jlog.flow.stop import Stop
 from jlog.kafka import BrokerError, Capture, Fenced, Mirror, Standby, TopicChanged, positions, verify
 from jlog.kafka.client import topology
@@ -22,7 +22,7 @@ from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import read_table
 from jlog.kafka.client.url import parse
-from jlog.kafka.mirror.parts import Parts
+from jlog.kafka.ends.parts import Parts
 from kafka.processes import fill, stored
 from kafka.test_command import run
 from kafka.test_topology import capture, values
@@ -200,7 +200,7 @@ def test_a_tail_that_an_unclean_election_has_lost_ends_a_standby(unclean, journa
 CHECKS_A_CLUSTER = """
 import sys
 from contextlib import suppress
-from jlog.flow.errors import Retry
+from jlog.flow.ends import Retry
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
@@ -297,7 +297,7 @@ def test_what_an_unknown_partition_means_depends_on_the_topic(witness, topic, ur
     assert "was deleted, with all that was moved to it" in str(gone)
     witness.make(topic)
     assert isinstance(changed := meaning(), TopicChanged)
-    assert "was deleted and made again" in str(changed)
+    assert "was deleted and created again" in str(changed)
     assert "positions set" in str(changed)
     mirror.close()
 

@@ -30,7 +30,7 @@ def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--until-end", is_flag=True, help="End where the source ends now; without it: follow."),
         click.option("--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."),
-        click.option("--skip-missing", is_flag=True, help="Go on behind records that retention has removed."),
+        click.option("--skip-missing", is_flag=True, help="Go on after records that retention has removed."),
         click.option(
             "--transform", metavar="MODULE:FUNCTION", help="Function from a record to a record, a list of records, or None."
         ),

@@ -59,7 +59,7 @@ mirror.add_command(positions)
 @refused_options
 @making_options
 @click.option("--sequence-header", is_flag=True, help="Give each message its record's sequence, as jlog.kafka.sequence.")
-@click.option("--standby", is_flag=True, help="Send what `mirror standby` needs to make the same journal on another host.")
+@click.option("--standby", is_flag=True, help="Send what `mirror standby` needs to keep the same journal on another host.")
 @flow_options
 def to_kafka(
     journal: str,
@@ -69,7 +69,7 @@ def to_kafka(
     dead_letter: str | None,
     **options: Any,
 ) -> None:
-    """Mirror JOURNAL to TOPIC, which is made if there is none, and follow.
+    """Mirror JOURNAL to TOPIC, which is created if there is none, and follow.
 
     Each record becomes one message with value, key, headers and time, exactly once for consumers that read committed.
     Headers that begin with `jlog.kafka.` are left out. A record that the topic refuses ends the mirror with exit code
@@ -116,7 +116,7 @@ def to_kafka(
 @click.option("--group", metavar="NAME", help="Consumer group to commit the offsets to, for tools that watch groups.")
 @flow_options
 def from_kafka(topic: str, journal: str, dead_letter: str | None, **options: Any) -> None:
-    """Capture TOPIC, all of its partitions, into JOURNAL, which is made if there is none, and follow.
+    """Capture TOPIC, all of its partitions, into JOURNAL, which is created if there is none, and follow.
 
     Each committed message becomes one record, exactly once, with value, key, headers and time; the headers
     `jlog.kafka.partition` and `jlog.kafka.offset` name its place in Kafka. TOPIC may name several topics, with commas
@@ -257,7 +257,7 @@ def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> 
 @click.argument("topic")
 @journal_argument
 @click.option("--of", metavar="UUID", help="The mirrored journal, where several were mirrored to TOPIC in turn.")
-@click.option("--skip-missing", is_flag=True, help="Begin behind records that retention has removed from TOPIC.")
+@click.option("--skip-missing", is_flag=True, help="Begin after records that retention has removed from TOPIC.")
 @click.option("--until-end", is_flag=True, help="End where the topic ends now; without it: follow.")
 @linger_option
 @metrics_option
@@ -267,8 +267,8 @@ def standby(topic: str, journal: str, of: str | None, **options: Any) -> None:
     """Keep JOURNAL the same as the one that `mirror to-kafka --standby` sends to TOPIC, and follow.
 
     JOURNAL gets each record under the same sequence, and its subscribers and checkpoints follow those of the other one.
-    It is made if there is none. Readers may read it; nothing else writes to it. `mirror promote` makes it the journal
-    that is written to.
+    It is created if there is none. Readers may read it; nothing else writes to it. `mirror promote` makes it the
+    journal that is written to.
 
     \b
     Example:

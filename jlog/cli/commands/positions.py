@@ -76,7 +76,7 @@ def set_position(
     """Set where the next run goes on, once, whatever was moved before. Stop the mirror first.
 
     POSITION is begin, end, a time, a sequence, or an offset of one partition. It counts for the whole source, for one
-    of its topics, or for one partition. Records that were moved stay where they are: those behind an earlier position
+    of its topics, or for one partition. Records that were moved stay where they are: those after an earlier position
     are moved again.
 
     \b

@@ -52,8 +52,8 @@ def transform(
     --dry-run reads the records that SOURCE has now and runs the function, but writes nothing at either end: it prints
     how many records were read, made and refused.
 
-    SINK is made if there is none. Of the options, --key and those of a topic's size are for a topic, --sync and --compression
-    for a journal.
+    SINK is created if there is none. Of the options, --key and those of a topic's size are for a topic, --sync and
+    --compression for a journal.
 
     \b
     Examples:

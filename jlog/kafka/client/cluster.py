@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaExc
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from jlog.errors import JournalNotFound
-from jlog.flow.errors import Retry
+from jlog.flow.ends import Retry
 from jlog.flow.stop import Stop
 from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, code_of, told, unsettled
 from jlog.kafka.client.settings import Settings

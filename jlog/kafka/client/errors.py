@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from jlog.errors import JournalError, JournalNotFound
-from jlog.flow.errors import Retry, Unsettled
+from jlog.flow.ends import Retry, Unsettled
 
 if TYPE_CHECKING:
     from jlog.kafka.client.settings import Settings

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, overload
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
-from jlog.flow.ends import Refuse
-from jlog.flow.errors import Refused
+from jlog.flow.ends import Refuse, Refused
 from jlog.flow.records import Headers
 from jlog.kafka.client.names import OFFSET, PARTITION, SEQUENCE, TOPIC
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from jlog.errors import JournalError
-from jlog.flow.errors import Retry
+from jlog.flow.ends import Retry
 from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import BrokerError

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from jlog.errors import JournalError
-from jlog.flow.errors import Refused, Retry
+from jlog.flow.ends import Refused, Retry
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import Claims
 from jlog.kafka.client.clients import AnyProducer, open_producer

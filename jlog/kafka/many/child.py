@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag
 from jlog.flow.engine import Flow
-from jlog.flow.lags import Lags
 from jlog.flow.signals import stopping
-from jlog.flow.stats import FlowStats
+from jlog.flow.stats import FlowStats, Lags
 from jlog.flow.stop import Stop, Stopped
 from jlog.kafka.many.config import Job
 

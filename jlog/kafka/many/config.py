@@ -20,7 +20,7 @@ from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import is_ours
 from jlog.kafka.client.settings import Settings, from_surroundings
 from jlog.kafka.client.url import SCHEME, is_topic_name, parse_any
-from jlog.kafka.mirror.mirror import Capture, Mirror
+from jlog.kafka.mirrors import Capture, Mirror
 
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
 

@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 
 from jlog.errors import SubscriberBusy
-from jlog.flow.errors import Retry
+from jlog.flow.ends import Retry
 from jlog.kafka.client.cluster import ANSWER_SECONDS
 from jlog.kafka.client.errors import BrokerError, is_without_group, told
 from jlog.kafka.topic.partition import Partition

@@ -60,8 +60,8 @@ class Partition:
 
     def changed(self) -> TopicChanged:
         return TopicChanged(
-            f"{self.url} was deleted and made again: a position in the old topic means nothing in the new one; open it again, "
-            f"and set its subscribers (`jlogtool subscriber set`)"
+            f"{self.url} was deleted and created again: a position in the old topic means nothing in the new one; open it "
+            f"again, and set its subscribers (`jlogtool subscriber set`)"
         )
 
     # --- Positions --------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Partition:
             raise ValueError(f"an offset is 0 or more, not {start}")
         end = self.end()
         if start > end:
-            raise ValueError(f"{self.url} ends at offset {end}; {start} lies behind it")
+            raise ValueError(f"{self.url} ends at offset {end}; {start} is beyond it")
         return start
 
     def checkpoint(self, name: str) -> int:

@@ -29,8 +29,8 @@ from jlog.kafka.client.lag import committed_lag
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.streams import Stream
 from jlog.kafka.client.topology import Watcher
-from jlog.kafka.standby.mirrored import Mirrored
-from jlog.kafka.standby.records import Merge, MirroredBatch, mirrored
+from jlog.kafka.ends.merge import Merge, MirroredBatch, mirrored
+from jlog.kafka.ends.mirrored import Mirrored
 
 AHEAD_RECORDS = 50_000  # of each partition that wait for those of another one; then the partition is paused
 AT_ONCE = 2_000
@@ -116,7 +116,7 @@ class StandbySource:
         """Goes on where the standby has come to in this partition. Raises TopicChanged where that place is gone."""
         assert self._topic is not None
         if stored["topic_id"] != self._topic.id:
-            raise TopicChanged(f"{self._where()} was deleted and made again: this standby cannot go on. Make a new one")
+            raise TopicChanged(f"{self._where()} was deleted and created again: this standby cannot go on. Create a new one")
         self._begun[partition], self._read[partition] = int(stored["begin"]), int(stored["offset"])
         last = self._read[partition] - int(stored.get("passed", 0))
         if "leader_epoch" in stored and last >= first:
@@ -156,7 +156,7 @@ class StandbySource:
         if not self._skip_missing:
             raise PositionLost(
                 f"{what}, and it needs every record: mirror the journal to a new topic that keeps its records for longer, or "
-                f"let a new standby begin behind them (--skip-missing)",
+                f"let a new standby begin after them (--skip-missing)",
                 first[partition],
             )
         whole = max(self._first_sequence(partition, first[partition], end[partition]) for partition in lost)

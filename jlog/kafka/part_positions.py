@@ -17,7 +17,7 @@ from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import identity_of_topics
 from jlog.kafka.client.settings import Config, End, Settings
 from jlog.kafka.client.url import SCHEME, parse, parse_topics
-from jlog.kafka.mirror.sink import read_source_positions as positions_in_topic
+from jlog.kafka.ends.topic_sink import read_source_positions as positions_in_topic
 
 Url = str | os.PathLike[str]
 

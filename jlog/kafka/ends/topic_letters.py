@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from jlog.flow.ends import Sink, Source
-from jlog.flow.errors import Refused
+from jlog.flow.ends import Refused, Sink, Source
 from jlog.flow.letters import BYTES, DeadLetters, is_about, letters_in_journal, name_of_flow
 from jlog.flow.options import FlowOptions
 from jlog.flow.records import NewRecord, RecordLike
@@ -18,8 +17,8 @@ from jlog.kafka.client.rules import overhead_bytes_of
 from jlog.kafka.client.settings import End, Settings
 from jlog.kafka.client.streams import Stream
 from jlog.kafka.client.url import SCHEME, is_topic_name, parse
-from jlog.kafka.mirror.sink import TopicSink, without_ours
-from jlog.kafka.mirror.source import TopicSource
+from jlog.kafka.ends.topic_sink import TopicSink, without_ours
+from jlog.kafka.ends.topic_source import TopicSource
 
 SINCE = "since"  # row of the table: where the letters begin that may be those of a transaction that did not count
 OF_LETTERS = {"max.message.bytes": str(16 << 20)}  # settings of a topic for letters that is created

@@ -15,10 +15,10 @@ from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.rules import Rules
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import parse, parse_topics
-from jlog.kafka.mirror.mirror import default_subscriber, key_of
-from jlog.kafka.mirror.sink import SINK
-from jlog.kafka.mirror.sink import read_source_positions as read_topic_positions
-from jlog.kafka.mirror.source import TopicSource
+from jlog.kafka.ends.topic_sink import SINK
+from jlog.kafka.ends.topic_sink import read_source_positions as read_topic_positions
+from jlog.kafka.ends.topic_source import TopicSource
+from jlog.kafka.mirrors import default_subscriber, key_of
 from jlog.positions.names import Start
 from jlog.reading.reader import Reader
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jlog.errors import JournalError
-from jlog.flow.errors import Refused
+from jlog.flow.ends import Refused
 from jlog.flow.records import Headers, RecordLike
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import OFFSET, PARTITION, TOPIC
@@ -18,9 +18,9 @@ from jlog.kafka.client.records import headers_of
 from jlog.kafka.client.rules import milliseconds
 from jlog.kafka.client.settings import Config
 from jlog.kafka.client.streams import Stream
-from jlog.kafka.mirror.mirror import key_of
-from jlog.kafka.mirror.sink import SINK, SPREAD_BITS, without_ours
-from jlog.kafka.mirror.status import FROM_KAFKA, TO_KAFKA, Pair, find_pair
+from jlog.kafka.ends.topic_sink import SINK, SPREAD_BITS, without_ours
+from jlog.kafka.mirrors import key_of
+from jlog.kafka.pair import FROM_KAFKA, TO_KAFKA, Pair, find_pair
 from jlog.reading.reader import Reader
 from jlog.record import Record
 
@@ -140,7 +140,7 @@ class Expected:
         self._read_ends()
         self._sink = pair.source_positions[SINK]
         if self._sink["topic_id"] != self.topic.id:
-            raise JournalError(f"{pair.url} was deleted and made again since it was mirrored to; nothing can be compared")
+            raise JournalError(f"{pair.url} was deleted and created again since it was mirrored to; nothing can be compared")
         self._key = key_of(self._sink["key"])
         self._left_out = int(self._sink["left_out"])
         config = pair.cluster.config(pair.url.topic)
@@ -251,7 +251,7 @@ def _verify_capture(pair: Pair) -> Comparison:
         (int(number), source_position) for number, source_position in pair.source_positions.items()
     ):
         if source_position["topic_id"] != topic.id:
-            raise JournalError(f"{pair.url} was deleted and made again since it was captured; nothing can be compared")
+            raise JournalError(f"{pair.url} was deleted and created again since it was captured; nothing can be compared")
         begin = max(int(source_position["begin"]), first[partition])
         streams[partition] = Stream(pair.settings, topic.name, partition, begin, int(source_position["offset"]))
     if pair.url.partition is None:

@@ -14,10 +14,10 @@ from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.settings import End, Settings
 from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import TopicUrl, parse, parse_topics
-from jlog.kafka.mirror.circles import check_not_captured, check_not_mirrored
-from jlog.kafka.mirror.letters import open_letters
-from jlog.kafka.mirror.sink import Key, TopicSink, no_key, origin_for_standby, sequence_of
-from jlog.kafka.mirror.source import TopicSource
+from jlog.kafka.ends.circles import check_not_captured, check_not_mirrored
+from jlog.kafka.ends.topic_letters import open_letters
+from jlog.kafka.ends.topic_sink import Key, TopicSink, no_key, origin_for_standby, sequence_of
+from jlog.kafka.ends.topic_source import TopicSource
 from jlog.positions.names import Start
 
 

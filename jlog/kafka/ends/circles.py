@@ -10,8 +10,8 @@ from jlog.flow.journals import read_source_positions as positions_in_journal
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.mirror.sink import SINK, read_source_positions
-from jlog.kafka.standby.source import MARK
+from jlog.kafka.ends.standby_source import MARK
+from jlog.kafka.ends.topic_sink import SINK, read_source_positions
 
 
 def check_not_captured(journal: Journal, topic: Topic, where: str) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jlog.errors import JournalError
+from jlog.flow.ends import Retry
 from jlog.flow.engine import Flow
-from jlog.flow.errors import Retry
 from jlog.flow.journals import PROMOTED, JournalSink, about_part
 from jlog.flow.options import FlowOptions, nothing
 from jlog.flow.stats import FlowStats
@@ -23,11 +23,11 @@ from jlog.kafka.client.errors import Fenced, at_once
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.table import read_table
 from jlog.kafka.client.url import parse
-from jlog.kafka.mirror.mirror import Mirror
-from jlog.kafka.mirror.sink import TopicSink
-from jlog.kafka.standby.mirrored import find_mirrored
-from jlog.kafka.standby.sink import Positions, StandbySink, check_is_standby
-from jlog.kafka.standby.source import MARK, StandbySource
+from jlog.kafka.ends.mirrored import find_mirrored
+from jlog.kafka.ends.standby_sink import Positions, StandbySink, check_is_standby
+from jlog.kafka.ends.standby_source import MARK, StandbySource
+from jlog.kafka.ends.topic_sink import TopicSink
+from jlog.kafka.mirrors import Mirror
 from jlog.system.filesystem import journal_path
 
 RETRY_SECONDS = 30.0  # in which a promotion tries again

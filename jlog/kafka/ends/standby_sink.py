@@ -14,7 +14,7 @@ from jlog.errors import JournalError, SubscriberBusy
 from jlog.flow.ends import SourcePosition
 from jlog.flow.journals import JournalSink, read_source_positions
 from jlog.journal import Journal
-from jlog.kafka.standby.source import MARK
+from jlog.kafka.ends.standby_source import MARK
 from jlog.options import retention_of
 from jlog.reading.reader import Reader
 from jlog.system.filesystem import journal_path
@@ -53,7 +53,7 @@ class StandbySink(JournalSink):
             with Reader(self.where, start=sequence) as reader:
                 if len(reader.read(1)):
                     raise JournalError(
-                        f"{self.where}: the records from {sequence} on came from no mirror, so this is no standby any more; "
+                        f"{self.where}: the records from {sequence} on came from no mirror, so this is not a standby any more; "
                         f"make a new one. Only `mirror standby` writes to a standby, until it is promoted"
                     )
         return stored
@@ -71,7 +71,7 @@ def check_is_standby(path: str, uuid: str | None = None) -> dict[str, Any]:
     one."""
     found = read_source_positions(path).get(MARK)
     if found is None and (uuid is None or Journal(path).next_sequence > 0):
-        raise JournalError(f"{path} is no standby: it has records of its own, or was promoted; name a new directory")
+        raise JournalError(f"{path} is not a standby: it has records of its own, or was promoted; name a new directory")
     if found is not None and uuid is not None and found["uuid"] != uuid:
         raise JournalError(f"{path} is the standby of another journal ({found['uuid']}, topic {found['topic']})")
     return found or {}

@@ -10,8 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from jlog._core.kafka.producer import NOT_PLAIN, SENT
-from jlog.flow.ends import Refuse, SourcePosition, SourcePositionChange, changed_by
-from jlog.flow.errors import Refused
+from jlog.flow.ends import Refuse, Refused, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.options import nothing
 from jlog.flow.records import Headers, RecordLike
 from jlog.flow.stop import Stop
@@ -145,8 +144,8 @@ class TopicSink:
         sink = source_positions.get(SINK, {})
         if sink.get("topic_id", topic.id) != topic.id:
             raise TopicChanged(
-                f"kafka://{self.settings.servers}/{self.name} was deleted and made again since the last transaction: what was "
-                f"moved is not in it. {_SET_POSITION}"
+                f"kafka://{self.settings.servers}/{self.name} was deleted and created again since the last transaction: what "
+                f"was moved is not in it. {_SET_POSITION}"
             )
 
     def _check_all_known(self, source_positions: SourcePosition, topic: Topic) -> None:
@@ -375,7 +374,7 @@ class TopicSink:
         assert self._table is not None
         if found is None or found.id != self._table.id:
             raise TopicChanged(
-                f"kafka://{self.settings.servers}/{self.table} was deleted, where this mirror stores how far it is. "
+                f"kafka://{self.settings.servers}/{self.table} was deleted, where this mirror stores its position. "
                 f"The next start goes on at its subscriber's position; `jlogtool mirror verify` compares what was moved"
             )
 

@@ -17,7 +17,7 @@ from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import TopicUrl, is_topic_name
 from jlog.positions.names import Start, timestamp_us_of
 
-Partition = tuple[str, int]  # the topic, and the number in it
+PartitionName = tuple[str, int]  # the topic, and the number in it
 TRIES = 5
 
 
@@ -45,11 +45,15 @@ class Part:
             self.passed += offset - self.offset
         self.offset = max(self.offset, offset)
 
-    def to_read(self, place: Partition) -> At:
+    def to_read(self, place: PartitionName) -> At:
         """Returns where to read on: after the last message, of which the leader epoch is known. By that the brokers can see
         whether they have lost what was read. With that epoch they would call the end of a transaction under a newer leader a
         lost tail."""
         return At(*place, self.offset - self.passed, self.leader_epoch)
+
+
+Read = dict[PartitionName, Part]
+Ends = dict[PartitionName, int]
 
 
 class Parts:
@@ -105,7 +109,9 @@ class Parts:
                 found[name] = self._cluster.topic(name)
         return found
 
-    def everything(self, stored: SourcePosition) -> tuple[dict[str, Topic], dict[Partition, Part], dict[Partition, int]]:
+    def everything(
+        self, stored: SourcePosition
+    ) -> tuple[dict[str, Topic], dict[PartitionName, Part], dict[PartitionName, int]]:
         """Finds the topics, where each partition goes on, and the ends. A topic may be deleted between two questions."""
         for _ in range(TRIES):
             topics = self.topics()
@@ -113,23 +119,25 @@ class Parts:
                 return topics, *self.find(topics.values(), stored)
         raise JournalNotFound(f"topics like {','.join(self._url.topics)} are deleted faster than they can be looked at")
 
-    def find(self, topics: Collection[Topic], stored: SourcePosition) -> tuple[dict[Partition, Part], dict[Partition, int]]:
+    def find(
+        self, topics: Collection[Topic], stored: SourcePosition
+    ) -> tuple[dict[PartitionName, Part], dict[PartitionName, int]]:
         """Finds where each partition of the topics goes on, and the ends of the partitions."""
         places = [(topic.name, number) for topic in topics for number in self._partitions(topic)]
         first, end = self._cluster.first_of(places), self._cluster.ends_of(places)
-        found: dict[Partition, Part] = {}
+        found: dict[PartitionName, Part] = {}
         for topic in topics:
             numbers = self._partitions(topic)
             of = {number: (first[topic.name, number], end[topic.name, number]) for number in numbers}
             found |= self._find_of(topic, of, stored)
         return found, end
 
-    def _find_of(self, topic: Topic, of: Mapping[int, tuple[int, int]], stored: SourcePosition) -> dict[Partition, Part]:
+    def _find_of(self, topic: Topic, of: Mapping[int, tuple[int, int]], stored: SourcePosition) -> dict[PartitionName, Part]:
         """of: the first offset and the end of each partition."""
         known = {number: stored[f"{topic.name}/{number}"] for number in of if f"{topic.name}/{number}" in stored}
         first, end = ({number: offsets[at] for number, offsets in of.items()} for at in (0, 1))
         begin = self._begin(topic, first, end, "begin" if known else self._start)
-        found: dict[Partition, Part] = {}
+        found: dict[PartitionName, Part] = {}
         for number in of:
             position = known.get(number)
             place = topic.name, number
@@ -149,13 +157,13 @@ class Parts:
             found.leader_epoch, found.passed = position.get("leader_epoch", -1), passed
         return found
 
-    def added(self, topic: Topic, partitions: Collection[int]) -> dict[Partition, Part]:
+    def added(self, topic: Topic, partitions: Collection[int]) -> dict[PartitionName, Part]:
         """Finds where partitions begin that were added while the others are read."""
         first = self._cluster.first_offsets(topic, partitions)
         places = [(topic.name, number) for number in partitions]
         return {place: Part(topic, 0, self._from_the_first(place, first[place[1]])) for place in places}
 
-    def _from_the_first(self, place: Partition, first: int) -> int:
+    def _from_the_first(self, place: PartitionName, first: int) -> int:
         return self._pass_over(place, 0, first) if first > 0 else 0
 
     def _partitions(self, topic: Topic) -> list[int]:
@@ -180,7 +188,7 @@ class Parts:
 
     # --- What has changed -------------------------------------------------------------------------------------------
 
-    def checked(self, topic: Topic, place: Partition, position: Mapping[str, Any], first: int, end: int) -> int:
+    def checked(self, topic: Topic, place: PartitionName, position: Mapping[str, Any], first: int, end: int) -> int:
         """Returns the offset of the next record. Raises TopicChanged or PositionLost where it is not there any more."""
         offset = int(position["offset"])
         if position["topic_id"] != topic.id:
@@ -189,14 +197,14 @@ class Parts:
             raise self.lost_tail(topic, place, offset, end)
         return self._pass_over(place, offset, first) if offset < first else offset
 
-    def lost_tail(self, topic: Topic, place: Partition, offset: int, end: int) -> TopicChanged:
+    def lost_tail(self, topic: Topic, place: PartitionName, offset: int, end: int) -> TopicChanged:
         return TopicChanged(
             f"{self.where(topic.name)}: partition {place[1]} was read up to offset {offset} and ends at {end}, and the brokers "
             f"have lost its tail or have other records there. Go on with new records: "
             f"{self._set_position(f'{topic.name}/{place[1]}')} end`"
         )
 
-    def _pass_over(self, place: Partition, offset: int, first: int) -> int:
+    def _pass_over(self, place: PartitionName, offset: int, first: int) -> int:
         what = (
             f"{self.where(place[0])}: retention has removed offsets {offset} to {first - 1} of partition {place[1]} before "
             f"they were read"
@@ -209,13 +217,13 @@ class Parts:
 
     def changed(self, name: str) -> TopicChanged:
         return TopicChanged(
-            f"{self.where(name)} was deleted and made again: offsets in the old topic mean nothing in the new one. Read all of "
-            f"the new one with {self._set_position(name)} begin`, or only new records with `… end`"
+            f"{self.where(name)} was deleted and created again: offsets in the old topic mean nothing in the new one. Read all "
+            f"of the new one with {self._set_position(name)} begin`, or only new records with `… end`"
         )
 
     def gone(self, name: str) -> TopicChanged:
         return TopicChanged(
-            f"{self.where(name)} was deleted; what was read of it stays. Where it is made again, {self._set_position(name)} "
+            f"{self.where(name)} was deleted; what was read of it stays. Where it is created again, {self._set_position(name)} "
             f"begin` reads all of the new one"
         )
 

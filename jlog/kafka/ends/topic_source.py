@@ -10,8 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from jlog.errors import JournalError, JournalNotFound
-from jlog.flow.ends import Lag, Place, SourcePosition, SourcePositionChange
-from jlog.flow.errors import Retry
+from jlog.flow.ends import Lag, Place, Retry, SourcePosition, SourcePositionChange
 from jlog.flow.options import nothing
 from jlog.flow.stop import Stop
 from jlog.kafka.client.clients import AnyConsumer, open_consumer
@@ -23,7 +22,7 @@ from jlog.kafka.client.records import At, CapturedBatch, Event, KafkaBatch
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.topology import Topology, Watcher
 from jlog.kafka.client.url import TopicUrl, is_topic_name
-from jlog.kafka.mirror.parts import Part, Partition, Parts
+from jlog.kafka.ends.parts import Part, PartitionName, Parts
 from jlog.positions.names import Start
 
 BATCH_BYTES = 4 << 20
@@ -70,9 +69,9 @@ class TopicSource:
         self._resumed_at = 0.0
         self._heard_at = 0.0  # monotonic time when the last message came
         self._consumer: AnyConsumer | None = None
-        self._parts: dict[Partition, Part] = {}
+        self._parts: dict[PartitionName, Part] = {}
         self._gone: set[str] = set()  # parts of the source position whose topics are gone
-        self._ends: dict[Partition, int] | None = None
+        self._ends: dict[PartitionName, int] | None = None
         self._several = len(url.topics) > 1 or not is_topic_name(url.topics[0])
         self._broken: JournalError | None = None
         self._at_once = 100  # messages, as many as make BATCH_BYTES
@@ -172,7 +171,7 @@ class TopicSource:
             if self._is_named(place[0]):
                 raise self._find.gone(place[0])
 
-    def _overtaken(self, place: Partition, *, lost_tail: bool) -> None:
+    def _overtaken(self, place: PartitionName, *, lost_tail: bool) -> None:
         """Handles an offset that retention has removed, or at which the brokers have other records now than were read."""
         topic, part = self._same(place[0]), self._parts[place]
         first = self.cluster.first_offsets(topic, [place[1]])[place[1]]
@@ -227,7 +226,7 @@ class TopicSource:
 
     def _follow(self, found: Topology) -> None:
         """Reads partitions and topics that are new, and no longer those that are gone."""
-        new: dict[Partition, Part] = {}
+        new: dict[PartitionName, Part] = {}
         read = {name: part.topic for (name, _), part in self._parts.items()}
         for name, topic in found.topics.items():
             if name not in read:

@@ -13,7 +13,7 @@ from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import not_allowed
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import read_table
-from jlog.kafka.mirror.sink import SINK
+from jlog.kafka.ends.topic_sink import SINK
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag
-from jlog.flow.lags import Watched
 from jlog.flow.options import nothing
-from jlog.flow.stats import FlowStats
+from jlog.flow.stats import FlowStats, Watched
 from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.client.errors import may_pass
 from jlog.kafka.many.config import Job, Table, read_tables

@@ -1,0 +1,1 @@
+"""Topics and standbys as the ends of a flow."""

@@ -1,1 +1,0 @@
-"""Mirrors journals to topics and captures topics into journals, exactly once."""
