@@ -68,3 +68,11 @@ class FlowOptions:
         """Takes these options out of keyword arguments that also have others. None counts as not given."""
         mine = {one.name: given.pop(one.name, None) for one in fields(cls)}
         return cls(**{name: value for name, value in mine.items() if value is not None})
+
+    @classmethod
+    def only(cls, given: dict[str, Any]) -> FlowOptions:
+        """Takes these options. Raises TypeError where there are others."""
+        found = cls.take(given)
+        if given:
+            raise TypeError(f"{', '.join(given)}: not an option; there are {', '.join(one.name for one in fields(cls))}")
+        return found

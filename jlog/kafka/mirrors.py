@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from jlog.flow.engine import Flow
 from jlog.flow.journals import JournalSink, JournalSource
-from jlog.flow.options import FlowOptions
+from jlog.flow.options import FlowOptions, nothing
 from jlog.flow.records import RecordLike
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.settings import End, Settings
@@ -59,7 +59,7 @@ class Mirror(Flow):
         standby: bool = False,
         **options: Any,
     ) -> None:
-        given = FlowOptions(**options)
+        given = FlowOptions.only(options)
         if given.function is not None and (sequence_header or standby):
             raise ValueError("a transform makes records that have no sequence: no header can have it, and no standby its place")
         at = parse(url)
@@ -120,18 +120,25 @@ class Capture(Flow):
         given = FlowOptions.take(options)
         at = parse_topics(url)
 
+        def check(source: TopicSource) -> None:
+            check_not_mirrored(source.cluster, matching_topics(source.cluster, at.topics, exclude), journal)
+
         def open_source() -> TopicSource:
             about = {"transform": True} if given.function is not None else {}
-            source = open_topics(at, given, start=start, exclude=exclude, group=group, about=about)
-            with at_once():
-                check_not_mirrored(source.cluster, matching_topics(source.cluster, at.topics, exclude), journal)
-            return source
+            return open_topics(at, given, check=check, start=start, exclude=exclude, group=group, about=about)
 
         super().__init__(given, open_source, lambda _: JournalSink(journal, **options), open_letters)
 
 
-def open_topics(url: TopicUrl, options: FlowOptions, ends: Sequence[End] = ("source",), **more: Any) -> TopicSource:
-    """Opens topics as a source, once they can be read: no journal is created for one that cannot."""
+def open_topics(
+    url: TopicUrl,
+    options: FlowOptions,
+    ends: Sequence[End] = ("source",),
+    check: Callable[[TopicSource], None] = nothing,
+    **more: Any,
+) -> TopicSource:
+    """Opens topics as a source, once they can be read: no journal is created for one that cannot. check: raises an error where
+    they must not be moved."""
     source = TopicSource(
         Settings(url, options.config, options.config_file, ends),
         url,
@@ -140,8 +147,13 @@ def open_topics(url: TopicUrl, options: FlowOptions, ends: Sequence[End] = ("sou
         on_event=options.on_event,
         **more,
     )
-    with at_once():
-        source.cluster.check(url.topics[0])
+    try:
+        with at_once():
+            source.cluster.check(url.topics[0])
+            check(source)
+    except BaseException:
+        source.close()
+        raise
     return source
 
 

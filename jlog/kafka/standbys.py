@@ -61,10 +61,10 @@ class Standby(Flow):
         of: str | None = None,
         **options: Any,
     ) -> None:
-        given = FlowOptions(**options)
         wrong = sorted({"function", "refused", "dead_letter", "rate"} & options.keys())
         if wrong:
             raise TypeError(f"a standby has every record as it is: {wrong[0]} is not an option of it")
+        given = FlowOptions.only(options)
         at = parse(url)
         settings = Settings(at, given.config, given.config_file)
         with at_once():

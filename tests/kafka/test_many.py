@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jlog
-from jlog.kafka import Capture, Mirror, Mirrors, TopicChanged
+from jlog.kafka import Capture, Mirror, Mirrors, Standby, TopicChanged
 from jlog.kafka.client import cluster
 from jlog.kafka.many import supervisor, worker
 from jlog.kafka.many.config import Table, read_config
@@ -227,6 +227,17 @@ def test_a_refused_record_has_one_of_three_fates(tmp_path, refused):
     fill(tmp_path / "journal", numbered(1))
     with pytest.raises(ValueError, match="stop, skip, dead-letter"):
         Mirror(tmp_path / "journal", "kafka://localhost/topic", refused=refused)
+
+
+def test_an_option_that_there_is_not_is_refused(tmp_path):
+    """None counts as not given, for every option that all flows take."""
+    fill(tmp_path / "journal", numbered(1))
+    url = "kafka://localhost/topic"
+    with pytest.raises(TypeError, match=r"until: not an option; there are function, .*, until_end"):
+        Mirror(tmp_path / "journal", url, until=True)
+    with pytest.raises(TypeError, match="a standby has every record as it is: rate is not an option of it"):
+        Standby(url, tmp_path / "standby", rate=1)
+    Mirror(tmp_path / "journal", url, **dict.fromkeys(["stop", "on_event", "linger", "config"])).close()
 
 
 def test_dead_letters_need_a_place(tmp_path):

@@ -25,7 +25,7 @@ def values(journal):
 
 @pytest.fixture
 def two(witness, topic, broker, journal):
-    """Two captured topics with records that are not captured yet. The second one was made again."""
+    """Two captured topics with records that are not captured yet. The second one was created again."""
     first, second = f"{topic}.a", f"{topic}.b"
     url = f"kafka://{broker.address}/{first},{second}"
     for name in (first, second):

@@ -327,7 +327,7 @@ def test_a_mirror_whose_table_is_deleted_ends(witness, topic, url, journal):
     mirror = Mirror(journal, url)
     moved(mirror, 10)
     witness.delete(mirror.sink.table)
-    with pytest.raises(TopicChanged, match="where this mirror stores how far it is"):
+    with pytest.raises(TopicChanged, match="where this mirror stores its position"):
         mirror.run()
     fill(journal, 10, 10)
     Mirror(journal, url, until_end=True).run()
