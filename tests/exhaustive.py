@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # The exhaustive tests of each part of the code, as far as they take ten minutes together. A changed file of tests runs its own.
 TESTS_OF = {
     "pyx/buffer/": ["tests/model", "tests/processes/test_stopped.py"],
+    "pyx/append/": ["tests/model", "tests/processes"],
+    "pyx/process/": ["tests/model", "tests/processes"],
     "pyx/write/": ["tests/model", "tests/processes"],
     "pyx/recover/": ["tests/faults", "tests/crash/test_damage.py"],
     "pyx/format/": ["tests/faults", "tests/behaviour/test_hostile_files.py"],
@@ -34,6 +36,7 @@ TESTS_OF = {
     "jlog/flow/": ["tests/kafka/test_broker_faults.py", "tests/kafka/test_kills.py"],
     "jlog/kafka/": ["tests/kafka/test_broker_faults.py", "tests/kafka/test_kills.py"],
     "jlog/libjlog/": ["tests/libjlog"],
+    "jlog/pipeline/": ["tests/spark/test_command.py"],
     "jlog/spark/": ["tests/spark/test_faults.py", "tests/spark/test_sink_faults.py"],
     "tools/model/": ["tests/model"],
 }

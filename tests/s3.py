@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from patience import HUNG_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -51,7 +53,7 @@ def serving() -> Iterator[int]:
             yield int(server.stdout.readline())
         finally:
             server.stdin.close()
-            server.wait(20)
+            server.wait(HUNG_SECONDS)
 
 
 @pytest.fixture(scope="session")

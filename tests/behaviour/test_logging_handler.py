@@ -23,6 +23,7 @@ from behaviour.journals import SMALL, records, values
 from elsewhere import mounted_by, run_python, small_disk
 from jlog import logging as jlog_logging
 from jlog.logging import JournalHandler
+from patience import HUNG_SECONDS
 
 
 @pytest.fixture
@@ -257,7 +258,7 @@ def test_after_a_fork_child_and_parent_go_on_logging(log, path, given):
     for child in children:
         child.start()
         log.info("parent")
-    pids = {told.get(timeout=60) for _ in children}
+    pids = {told.get(timeout=HUNG_SECONDS) for _ in children}
     for child in children:
         child.join()
     log.info("after")
@@ -306,7 +307,7 @@ def run_program(path, code, **options):
         [sys.executable, "-c", PROGRAM + textwrap.dedent(code), str(path), json.dumps(options)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HUNG_SECONDS,
     )
 
 

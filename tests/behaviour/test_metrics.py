@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import jlog
 from behaviour.journals import SMALL, fill, read_away
 from jlog.metrics import COUNTERS, JOURNAL_GAUGES, SUBSCRIBER_GAUGES, Collector, exposition, serve
+from patience import HUNG_SECONDS
 
 
 def parsed(text):
@@ -38,7 +39,7 @@ class Scraped:
 
 
 def scrape(server):
-    with urllib.request.urlopen(server.url, timeout=60) as answer:
+    with urllib.request.urlopen(server.url, timeout=HUNG_SECONDS) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         return Scraped(answer.read().decode())
 

@@ -7,6 +7,7 @@ import pytest
 
 import jlog
 from behaviour.journals import SMALL
+from patience import HUNG_SECONDS
 
 
 def removed_and_open(path):
@@ -66,7 +67,7 @@ def test_a_follower_that_waits_lets_go_of_a_removed_segment(writer, path):
     thread.start()
     for count in (5, 2, 2, 2):
         for _ in range(count):
-            assert seen.acquire(timeout=60)
+            assert seen.acquire(timeout=HUNG_SECONDS)
         roll_and_remove(writer, path)
         while removed_and_open(path):  # until it has looked
             assert thread.is_alive()

@@ -11,6 +11,7 @@ import pytest
 import jlog
 from cli.command import do
 from cli.terminal import terminal
+from patience import HUNG_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ def test_typed_lines_are_appended_as_they_end(
     with terminal("append", journal) as tool, jlog.Reader(journal) as reader:
         tool.shows(says)
         tool.type(b"first\n")
-        assert reader.read(timeout=60).values() == [b"first"]
+        assert reader.read(timeout=HUNG_SECONDS).values() == [b"first"]
         tool.type(b"second\n\x04")
         assert tool.wait() == 0
         assert list(reader.values()) == [b"second"]

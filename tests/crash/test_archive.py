@@ -15,6 +15,7 @@ import pytest
 
 import jlog
 from behaviour.journals import fill, read_away, value_of, values
+from patience import HUNG_SECONDS
 
 TESTS = Path(__file__).parent.parent
 RECORDS = 21
@@ -133,7 +134,7 @@ def test_a_killed_upload_leaves_no_object(tmp_path, s3):
     with killing_at(server, 1_000_000, lambda: children[0]) as port:
         environment = {**os.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
         children.append(subprocess.Popen([sys.executable, "-c", CLEAN, str(path)], env=environment))
-        assert children[0].wait(60) == -signal.SIGKILL
+        assert children[0].wait(HUNG_SECONDS) == -signal.SIGKILL
     assert jlog.Journal(path).first_sequence == 0
     with pytest.raises(jlog.JournalNotFound):
         jlog.Reader(url)

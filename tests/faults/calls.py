@@ -24,6 +24,7 @@ from faults import shim
 from faults.public import CALLS
 from faults.worlds import World
 from filesystems import fast_disk
+from patience import HUNG_SECONDS
 
 ERRORS = {
     "open": (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EIO, errno.ENOSPC),
@@ -44,7 +45,6 @@ HARMLESS = (errno.EINTR, errno.EOPNOTSUPP, shim.SHORT)  # the call is made again
 
 
 BAD_SECTOR = ("repair", "read", errno.EIO)  # what cannot be read is what a repair takes away
-HUNG_SECONDS = 60
 
 
 def hung(*_: object) -> None:
@@ -157,7 +157,7 @@ class Sweep:
         """The fault, and that all goes on without it."""
         before = len(os.listdir("/proc/self/fd"))
         self.faults += 1
-        signal.alarm(HUNG_SECONDS)
+        signal.alarm(int(HUNG_SECONDS))
         try:
             world = self.world()
             try:

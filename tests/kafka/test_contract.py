@@ -13,6 +13,7 @@ import pytest
 import jlog
 from jlog.urls import create_journal, delete_journal, open_journal, open_reader, open_writer
 from kafka.witness import numbered
+from patience import HUNG_SECONDS
 
 BEGIN_US = 1_700_000_000_000_000
 
@@ -372,7 +373,7 @@ def test_reading_waits_as_long_as_it_is_told(ten, writer, name):
         assert len(reader.read(timeout=0.1)) == 0
         thread = threading.Thread(target=lambda: (writer.append(b"more"), writer.flush()))
         thread.start()
-        assert reader.read(timeout=30).values() == [b"more"]
+        assert reader.read(timeout=HUNG_SECONDS).values() == [b"more"]
         thread.join()
 
 
@@ -410,7 +411,7 @@ def test_an_event_loop_ends_though_a_reader_still_waited_in_it(ten, writer, name
         asyncio.run(give_up(reader))
         writer.append(b"more")
         writer.flush()
-        assert values(reader.read(timeout=60)) == [b"more"]
+        assert values(reader.read(timeout=HUNG_SECONDS)) == [b"more"]
 
 
 def test_reading_backward_goes_from_the_position_and_moves_it(ten, name):

@@ -271,7 +271,7 @@ def test_a_mirror_whose_right_is_taken_away_ends(secured, processes, tmp_path, w
     kind, name = ("topic", at.topic) if what == "topic" else (what.replace("table", "topic"), TABLE.format(**at.names()))
     secured.deny(config["sasl.username"], Right("write", kind, name))
     fill(at.journal, 10, 10)
-    code, said = running.wait(60)
+    code, said = running.wait()
     assert code == 1
     needed = said.partition("the cluster's ACLs do not allow it to this user, who needs Write on ")[2]
     assert f"{kind} {name}" in needed.strip().split(" and on ")
@@ -286,7 +286,7 @@ def test_a_capture_whose_right_is_taken_away_ends(secured, processes, tmp_path):
     running = processes("from-kafka", "--config", settings, at.url, tmp_path / "copy")
     wait_until(lambda: captured(tmp_path / "copy") == 10)
     secured.deny(config["sasl.username"], Right("read", "topic", at.topic))
-    code, said = running.wait(60)
+    code, said = running.wait()
     assert code == 1
     assert "the cluster's ACLs do not allow it to this user, who needs" in said
     assert f"topic {at.topic}" in said

@@ -12,7 +12,7 @@ from jlog.transform import transforming
 from kafka.processes import fill, position, run_to_end
 from kafka.witness import wait_until
 
-ENDS_SECONDS = 20.0  # far below the 60 s after which a broker aborts a transaction
+ENDS_SECONDS = 45.0  # below the 60 s after which a broker aborts a transaction
 
 
 @pytest.fixture

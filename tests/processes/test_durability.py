@@ -176,7 +176,7 @@ def test_a_close_beside_a_stopped_process_ends(spawn, tmp_path, raised_by, sync)
     """The thread that syncs by interval waits for the append lock as well."""
     path, stopped, other, third = tmp_path / "j", spawn(), spawn(), spawn()
     for child, name in ((stopped, "w"), (other, "x"), (third, "y")):
-        options = {**SMALL, "sync": sync, "sync_interval": 0.002, "lock_timeout": 0.1}
+        options = {**SMALL, "sync": sync, "sync_interval": 0.002, "lock_timeout": 2.0}  # no process is starved for so long
         child.call("open_writer", name, str(path), options)
     other.call("append", "x", 2)
     stopped.call("arm", "append.published=stop@1")

@@ -7,6 +7,7 @@ import pytest
 
 import jlog
 from jlog._core.system.lock import Deadline, LockFile, current_process_token
+from patience import HUNG_SECONDS
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_a_timeout_is_waited_for_and_a_release_meanwhile_is_seen(one, other):
     assert not other.acquire(1, timeout=0.05)
     releasing = threading.Timer(0.05, one.release, (1,))
     releasing.start()
-    assert other.acquire(1, timeout=30)
+    assert other.acquire(1, timeout=HUNG_SECONDS)
     releasing.join()
 
 
