@@ -9,7 +9,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, process_token
-from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, JLOG_SYNC_NONE, jlog_open_slot, jlog_page, jlog_slot
+from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, jlog_open_slot, jlog_page, jlog_slot
 from jlog._core.append.append cimport has_options
 from jlog._core.process.life cimport CLOSED, OPEN, OPENING
 from jlog._core.write.opening cimport ALONE_AFTER_FAILED_SYNC, BESIDE_OTHERS, as_options, take_part
@@ -348,21 +348,21 @@ cdef class Attachment:
         self.process.close()
 
     cdef write_closed_end(self, Deadline deadline):
-        """Flushes, cuts off the preallocated end, and notes the closed end in `bounds`."""
+        """Makes all records durable, cuts off the preallocated end, and notes the closed end in `bounds`.
+
+        Every sync mode syncs here, as Kafka's clean shutdown does: the synced mark then stands at the closed end, so that damage
+        before it is never taken for the torn end of a power loss, also in a copy and after a reboot."""
         cdef WritingProcess process = self.process
         cdef jlog_page *page = process.buffer.page
         cdef jlog_slot *slot
-        if page.sync_mode == JLOG_SYNC_NONE:
-            self.operations.flush(deadline)
-        else:
-            self.group.make_durable(deadline)
+        self.group.make_durable(deadline)
         slot = jlog_open_slot(page)
         fd = process.descriptors.of_open(slot.segment)
         if fd < 0:
             raise OSError(-fd, os.strerror(-fd), os.path.join(process.path, segment_name(slot.segment)))
         os.ftruncate(fd, slot.offset)
         page.reserved_end = slot.offset
-        process.bounds.update(closed=(slot.segment, slot.offset, slot.first_sequence), deadline=deadline)
+        process.bounds.update(closed=(slot.segment, slot.offset, slot.first_sequence), durable=True, deadline=deadline)
 
     # --- State of the journal -----------------------------------------------------------------------------------
 

@@ -688,7 +688,7 @@ def test_a_subscriber_at_the_end_goes_on_behind_a_gap(spawn, tmp_path):
 
 
 def test_a_position_at_records_lost_with_power_can_be_opened(tmp_path):
-    """The writer had closed. The closed end survived as well: it was written after the records, and none was synced."""
+    """The commit had survived, and the records before it were never synced."""
     path = tmp_path / "j"
     with jlog.Writer(path, sync="none") as writer:
         writer.append(b"synced")
@@ -697,7 +697,7 @@ def test_a_position_at_records_lost_with_power_can_be_opened(tmp_path):
             writer.extend([b"lost"] * 3)
             assert len(reader.read(10)) == 4
             reader.commit()
-    left = lose_unsynced(path, tmp_path / "left")
+        left = lose_unsynced(path, tmp_path / "left")
     with jlog.Reader(left, "billing", create=False) as reader:
         assert list(reader) == []
         with jlog.Writer(left) as writer:
