@@ -205,8 +205,9 @@ cdef class Operations:
         if status == SYNC_FAILED:
             raise OSError(error, f"{os.strerror(error)}: an fdatasync of the journal failed, so no process can append any "
                                  "more; close all its writers and open it again", path)
-        left = "nothing of this call is readable" if operation.kind == APPEND else "what was appended before is readable"
-        raise OSError(error, f"{os.strerror(error)}, {what}; {left}, and it can be made again", path)
+        left = ("nothing of this call is readable, and it can be made again" if operation.kind == APPEND else
+                "what was appended before is readable; a later flush or sync writes it once that is possible")
+        raise OSError(error, f"{os.strerror(error)}, {what}; {left}", path)
 
     cdef int lease(self, uint64_t count, Deadline deadline) except -1:
         """Leases more sequences: durably in `bounds` first, and then in the page."""
