@@ -350,8 +350,8 @@ cdef class Attachment:
     cdef write_closed_end(self, Deadline deadline):
         """Makes all records durable, cuts off the preallocated end, and notes the closed end in `bounds`.
 
-        Every sync mode syncs here, as Kafka's clean shutdown does: the synced mark then stands at the closed end, so that damage
-        before it is never taken for the torn end of a power loss, also in a copy and after a reboot."""
+        Every sync mode syncs here, as Kafka's clean shutdown does: the synced mark then stands at the closed end, so that
+        damage before it is never taken for the torn end of a power loss, not in a copy and not after a reboot."""
         cdef WritingProcess process = self.process
         cdef jlog_page *page = process.buffer.page
         cdef jlog_slot *slot
