@@ -148,8 +148,8 @@ class Promises:
             with jlog.Reader(path, SUBSCRIBER, create=False) as reader:
                 position = reader.position
                 rest = [record.sequence for record in reader]
-            behind = [sequence for sequence, _ in read_all(path) if sequence >= position]
-            assert rest == behind, f"from {position} on the subscriber reads {rest}, and there is {behind}"
+            left = [sequence for sequence, _ in read_all(path) if sequence >= position]
+            assert rest == left, f"from {position} on the subscriber reads {rest}, and there is {left}"
 
 
 def is_made(path: str) -> bool:

@@ -125,8 +125,8 @@ def test_a_durable_reader_is_not_put_back_when_all_writers_die(together, tmp_pat
     victim.dies("append", "w0", 1000, 300)
     with jlog.Reader(path, durable_only=True) as reader:
         read = len(list(reader))
-        with jlog.Writer(path), jlog.Reader(path, durable_only=True, start="end") as behind:
-            assert behind.position == reader.position == read == 5
+        with jlog.Writer(path), jlog.Reader(path, durable_only=True, start="end") as late:
+            assert late.position == reader.position == read == 5
 
 
 @pytest.mark.parametrize("point", WITHOUT_THE_APPEND_LOCK)

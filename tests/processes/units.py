@@ -74,10 +74,10 @@ def check_units(
 
 
 def check_numbers(records: list[tuple[int, bytes]], first: int, gaps: list[tuple[int, int]]) -> None:
-    expected, behind = first, dict(gaps)
+    expected, after = first, dict(gaps)
     for sequence, value in records:
-        while expected in behind:
-            expected = behind[expected]
+        while expected in after:
+            expected = after[expected]
         assert sequence == expected, f"{value!r} has {sequence}, {expected} comes next"
         expected += 1
 
@@ -94,7 +94,7 @@ def check_whole(records: list[tuple[int, bytes]], *, cut: bool) -> dict[tuple[st
         assert part.part == 0 or (cut and at == 0), f"{value!r} at {sequence} begins in the middle"
         wanted = [part._replace(part=i) for i in range(part.part, part.parts)]
         assert parts == wanted, f"{value!r} at {sequence} is not whole: {parts}"
-        assert part.unit > last[part.writer], f"{value!r} at {sequence} comes behind {last[part.writer]}"
+        assert part.unit > last[part.writer], f"{value!r} at {sequence} comes after {last[part.writer]}"
         last[part.writer] = part.unit
         found[part.writer, part.unit] = sequence, part.parts
         at += len(parts)

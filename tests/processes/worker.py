@@ -309,7 +309,7 @@ def write_on(path: str) -> int | str:
     """Opens it for writing, which recovers it, and appends."""
     try:
         with jlog.Writer(path) as writer:
-            return writer.append(b"appended behind the damage")
+            return writer.append(b"appended after the damage")
     except (jlog.JournalError, OSError) as error:
         return f"{type(error).__name__}: {error}"
 

@@ -102,7 +102,7 @@ def every_way(path: Path, scratch: Path) -> dict[str, Callable[[], Any]]:
             try:
                 list(jlog.Reader(path))
             except jlog.CorruptJournal as error:
-                raise Harm(f"behind a repair that found everything sound: {error}") from None
+                raise Harm(f"after a repair that found everything sound: {error}") from None
 
     def seek(way: Callable[[], Any] = ways["seek"]) -> None:
         with suppress(ValueError):  # the journal ends before that

@@ -44,7 +44,7 @@ def check_mirror(witness: Witness, topic: str, journal: Path, count: int, suffix
             if not 0 <= number < count or seen[number]:
                 raise Wrong(f"{where} is there twice, or was never appended")
             if number < before:
-                raise Wrong(f"{where} is behind record {before}")
+                raise Wrong(f"{where} comes after record {before}")
             seen[number], before = 1, number
             original = wanted[number]
             found = fields_of_message(message)

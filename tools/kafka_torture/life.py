@@ -354,7 +354,7 @@ class Life:
         return True
 
     def _run_ahead(self) -> bool:
-        """Removes records, maybe such that were not captured yet. A capture that has not begun would begin behind them, and
+        """Removes records, maybe such that were not captured yet. A capture that has not begun would begin after them, and
         tell of no loss."""
         flow, topic = self.captures["r"], self.topic("r0")
         if not self._has_begun(topic):

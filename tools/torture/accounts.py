@@ -45,20 +45,20 @@ class Sequences:
         chunk = self._chunks.get(number)
         return 0 if chunk is None else chunk[at]
 
-    def known_from(self, first: int, behind: int | None = None) -> Iterator[int]:
+    def known_from(self, first: int, end: int | None = None) -> Iterator[int]:
         """Yields every known sequence in this range."""
-        behind = self.end if behind is None else behind
+        end = self.end if end is None else end
         for number in sorted(self._chunks):
             base = number * CHUNK
-            if base + CHUNK <= first or base >= behind:
+            if base + CHUNK <= first or base >= end:
                 continue
             for at, known in enumerate(self._chunks[number]):
-                if known and first <= base + at < behind:
+                if known and first <= base + at < end:
                     yield base + at
 
-    def is_gap(self, first: int, behind: int) -> bool:
+    def is_gap(self, first: int, end: int) -> bool:
         """Returns whether no record was ever seen in this range."""
-        return first <= behind and next(self.known_from(first, behind), None) is None
+        return first <= end and next(self.known_from(first, end), None) is None
 
 
 @dataclass

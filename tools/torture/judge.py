@@ -53,11 +53,11 @@ class Judge:
         """Checks that each record is the one that was acknowledged or read there, without a gap, and that none is missing.
         Returns the end."""
         sequences, expected = self.accounts.sequences, first
-        behind = dict(self.accounts.gaps)
+        after = dict(self.accounts.gaps)
         for record in records:
             digest = check_record(record)
-            while expected in behind and record.sequence != expected:
-                expected = behind[expected]
+            while expected in after and record.sequence != expected:
+                expected = after[expected]
             if record.sequence != expected:
                 raise Wrong(f"{where}: {expected} comes next, and {record.sequence} is there")
             sequences.know(record.sequence, digest, SEEN, where)
@@ -147,7 +147,7 @@ class Judge:
             counts.copies += 1
             target = make(self.path, scratch / "copy")
             with jlog.Writer(target, retention=jlog.Retention(delete_read=False)) as writer:
-                writer.append(b"behind the copy")
+                writer.append(b"after the copy")
             with jlog.Reader(target) as reader:
                 found = [(record.sequence, record.value) for record in reader]
             if found[: len(wanted)] != wanted:
@@ -164,7 +164,7 @@ class Judge:
             shutil.rmtree(target)
 
     def judge_leftovers(self) -> None:
-        """Checks, with all processes dead, that a process that opens and cleans leaves only the journal behind."""
+        """Checks, with all processes dead, that a process that opens and cleans leaves nothing but the journal."""
         with jlog.Writer(self.path):
             pass
         jlog.Journal(self.path).clean()

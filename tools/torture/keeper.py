@@ -85,7 +85,7 @@ def _back_up(errand: Errand) -> None:
     if not copy.repair().ok:
         raise Wrong("a backup needed a repair")
     with jlog.Writer(errand.work, retention=jlog.Retention(delete_read=False)) as writer:
-        writer.append(b"behind the backup")
+        writer.append(b"after the backup")
 
 
 def _read_copy(errand: Errand) -> None:

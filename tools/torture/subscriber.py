@@ -1,6 +1,6 @@
 """A subscriber, or a reader without a name: reads in all ways, checks each record, and writes down what it saw.
 
-Its lines: `o position` was opened there; `r first digests…` records one behind the other; `C n` is about to commit, `c n` has
+Its lines: `o position` was opened there; `r first digests…` records one after the other; `C n` is about to commit, `c n` has
 committed; `k n` and `K n` the same for its checkpoint; `w` is about to rewind, `W n` has rewound, to there; `l n` the position
 was lost, and it goes on at n; `! errno` is the error that was raised.
 """
@@ -27,16 +27,16 @@ BUSY_SECONDS = 20.0  # guards against a name that its dead owner keeps
 
 def saw(log: Log, records: Iterable[jlog.Record]) -> None:
     """Checks records, and writes down each run without a jump in the numbers."""
-    first, behind, digests = 0, -1, list[str]()
+    first, end, digests = 0, -1, list[str]()
     try:
         for record in records:
             digest = f"{check_record(record):08x}"
-            if record.sequence != behind:
+            if record.sequence != end:
                 if digests:
                     log("r", first, *digests)
                 first, digests = record.sequence, []
             digests.append(digest)
-            behind = record.sequence + 1
+            end = record.sequence + 1
     finally:
         if digests:
             log("r", first, *digests)
