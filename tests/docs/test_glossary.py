@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,3 +153,26 @@ def test_a_misleading_phrase_is_found(phrase: str, text: str, tmp_path: Path) ->
 def test_what_is_plain_english_is_not(text: str, tmp_path: Path) -> None:
     (tmp_path / "page").write_text(text)
     assert not any(pattern.search(prose(tmp_path / "page")) for pattern, _ in MISLEADING.values())
+
+
+UNSWEPT = ("cli", "crash", "unit")  # rooms of tests whose docstrings are still to be written again
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            found = ast.get_docstring(node)
+            if found:
+                yield node.body[0].lineno, found
+
+
+def test_no_docstring_of_a_test_begins_with_a_bare_what_who_or_that() -> None:
+    """It begins with what is promised: a thing with a name, or a verb."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.relative_to(ROOT / "tests").parts[0] not in UNSWEPT
+        for line, text in docstrings(path)
+        if re.match(r"(?:What|Who|Whoever|That)\b", text)
+    ]
+    assert found == []

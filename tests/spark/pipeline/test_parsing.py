@@ -105,7 +105,7 @@ def test_unknown_keys_in_known_objects_are_kept(run: Run, plan: PipelinePlan, ro
 
 @pytest.mark.parametrize("parse", ["json", "logfmt"])
 def test_fields_without_a_schema_lose_nothing(run: Run, plan: PipelinePlan, rows: Rows, parse: str) -> None:
-    """That holds for more fields than columns too, and for any name."""
+    """Records with more fields than columns, and fields of any name, lose nothing either."""
     names = [f"k{number}" for number in range(10 * FIELDS_MAX)]
     odd = ["a.b", "`", "\u00e4", "A", "a", "\u0130d", "id", "timestamp", "value_timestamp", "Other", "date"]
     if parse == "json":
