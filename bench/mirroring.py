@@ -220,7 +220,7 @@ def mirrored(rival: str = "bare", *, partitions: int = 1, plain: bool = True) ->
 
 
 def fill(address: str, load: Load, *, partitions: int, compression: str, plain: bool) -> str:
-    """Makes a topic of messages with a key and a header each, or `plain` ones with a value alone."""
+    """Creates a topic of messages with a key and a header each, or `plain` ones with a value alone."""
     from confluent_kafka import Producer
 
     topic = make_topic(address, partitions)

@@ -75,7 +75,7 @@ def fill(path: Path, load: Load) -> None:
 
 @contextmanager
 def both(settings: ContestSettings) -> Iterator[tuple[Path, Path]]:
-    """Makes a journal, and its rows in Parquet."""
+    """Creates a journal, and its rows in Parquet."""
     with empty_directory(settings.directory) as directory:
         journal, parquet = directory / "journal", directory / "parquet"
         fill(journal, load_of(settings))

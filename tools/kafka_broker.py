@@ -143,7 +143,7 @@ def free_port() -> int:
 def usual_port() -> int:
     """Returns the port that Kafka usually has if it is free, and otherwise a free one."""
     with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: one that has just ended is no hindrance
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: one that has just ended does not hinder
         try:
             tried.bind(("127.0.0.1", USUAL_PORT))
         except OSError:

@@ -213,7 +213,7 @@ class Sweep:
         *_, last = traceback.extract_tb(raised.__traceback__)
         where = f"{raised!r} in {last.name}, line {last.lineno} of {last.filename}"
         assert struck, f"nothing failed, and it raised {where}"
-        assert not fault.is_harmless, f"that is no reason to raise {where}"
+        assert not fault.is_harmless, f"that is not a reason to raise {where}"
         if not isinstance(raised, jlog.JournalError):
             assert isinstance(raised, OSError)
             assert raised.errno, f"without an errno: {where}"

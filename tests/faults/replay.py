@@ -159,7 +159,7 @@ class Replay:
         return promises
 
     def run(self, wanted: dict[int, list[str]]) -> None:
-        """`wanted`: after how many events, and what is left of what was not synced then: see Disk.state, or ALIVE. Behind
+        """`wanted`: after how many events, and what is left of what was not synced then: see Disk.state, or ALIVE. After
         a + stand a moment and a choice of a second power loss, in what followed the first; + alone is any."""
         disk, promises = Disk(), self.all_values(self.events, Promises())
         for prefix in range(len(self.events) + 1):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TOOL = [sys.executable, "-m", "jlog.cli"]
 HUNG_SECONDS = 250.0
 START_SECONDS = 180.0  # after which a flow has begun, or has ended
-CALM_SECONDS = 120.0  # after which brokers that were away are no reason any more
+CALM_SECONDS = 120.0  # after which brokers that were away are not a reason any more
 FENCED = r"has taken over \(process (\d+)"
 REMADE = r"kafka://\S+?/([\w.]+) was deleted and created again"
 DELETED = r"kafka://\S+?/([\w.]+) was deleted"

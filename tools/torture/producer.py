@@ -249,7 +249,7 @@ class Thread:
         self._acknowledged(contents, False, lambda: writer.extend_arrow(array))
 
     def _adopt(self, writer: jlog.Writer) -> None:
-        """Makes a file of records a segment."""
+        """Turns a file of records into a segment."""
         import pyarrow
 
         from jlog.ingest import SegmentBuilder

@@ -18,7 +18,7 @@ HUNG_SECONDS = 300.0  # guards against hanging only
 
 
 class Topic:
-    """Makes a topic without retention, at the broker with this address."""
+    """Creates a topic without retention, at the broker with this address."""
 
     def __init__(self, address: str, name: str) -> None:
         self._address, self._name = address, name

@@ -1,4 +1,4 @@
-"""How far a stream is behind in each journal, for the progress that Spark reports."""
+"""How far a stream lags behind in each journal, for the progress that Spark reports."""
 
 from __future__ import annotations
 
