@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import brokers
 import mirroring
 import spark_sink
 import spark_source
@@ -87,7 +88,7 @@ def measure(wanted: set[str], settings: ContestSettings, console: Console) -> di
     plans: Spread | None = None
     with console.status("") as status:
         for contest in CONTESTS:
-            if contest.name in wanted and contest in mirroring.CONTESTS and (why := mirroring.missing()):
+            if contest.name in wanted and contest in mirroring.CONTESTS and (why := brokers.missing()):
                 console.print(f"{contest.name}: left out, since there can be no broker: {why}", style="red")
             elif (
                 contest.name in wanted
@@ -102,7 +103,7 @@ def measure(wanted: set[str], settings: ContestSettings, console: Console) -> di
         if LATENCY in wanted:
             status.update(LATENCY)
             latencies = latency(settings)
-        if MIRROR_LATENCY in wanted and not mirroring.missing():
+        if MIRROR_LATENCY in wanted and not brokers.missing():
             status.update(MIRROR_LATENCY)
             latencies |= mirror_latency(settings)
         if PLANNING in wanted and not spark_source.missing():

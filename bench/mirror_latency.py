@@ -8,9 +8,9 @@ from itertools import islice
 from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
+from brokers import Cluster, plain
 from crew import process
 from latency import PADDING, Latency, taken
-from mirroring import broker, make_topic
 
 import jlog
 from jlog.bench.contest import empty_directory
@@ -42,8 +42,8 @@ def capture(_line: Connection, url: str, journal: str, linger: float) -> None:
     Capture(url, journal, linger=linger).run()
 
 
-def through(directory: Path, address: str, linger: float) -> list[int]:
-    url = f"kafka://{address}/{make_topic(address)}"
+def through(directory: Path, cluster: Cluster, linger: float) -> list[int]:
+    url = cluster.url(cluster.make_topic())
     journal, copy = str(directory / "journal"), str(directory / "copy")
     found: list[int] = []
     with (
@@ -66,9 +66,9 @@ def through(directory: Path, address: str, linger: float) -> list[int]:
 
 def mirror_latency(settings: ContestSettings) -> dict[str, Latency]:
     found = {name: Latency() for name in LINGERS}
-    with broker(settings) as address:
+    with plain(settings) as cluster:
         for _ in range(settings.rounds):
             for name, linger in LINGERS.items():
                 with empty_directory(settings.directory) as directory:
-                    found[name].add(through(directory, address, linger))
+                    found[name].add(through(directory, cluster, linger))
     return found

@@ -1,29 +1,25 @@
-"""Measures mirroring to a Kafka broker on this machine, and capturing from it, compared with the bare client."""
+"""Measures mirroring to a Kafka broker on this machine, and capturing from it, compared with the bare client. Each contest is
+held on a plain broker and on one with TLS and a login."""
 
 from __future__ import annotations
 
-import importlib.util
-import itertools
-import sys
 from contextlib import contextmanager
-from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
+from brokers import HUNG_SECONDS, Cluster, plain, secured
+
 import jlog
-from jlog.bench.contest import Contest, ContestSettings, Prepare, Way, empty_directory
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
-
-from kafka_broker import Broker, Missing, check_machine
+from jlog.bench.contest import Contest, ContestSettings, Prepare, Way
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from jlog.bench.contest import Run
     from jlog.bench.load import Load
 
-HUNG_SECONDS = 60
 AT_ONCE = 1_000
 TRANSACTION_CHUNKS = 100  # of a thousand records
 # Both sides have these settings, so that the comparison shows what jlog adds.
@@ -56,63 +52,39 @@ CONSUMER = {
     "fetch.wait.max.ms": 100,
 }
 
-topics = (f"bench-{number}" for number in itertools.count())
-
-
-def missing() -> str:
-    """Returns the reason why there is no broker; empty if there is one."""
-    if importlib.util.find_spec("confluent_kafka") is None:
-        return "pip install 'pyjlog[kafka]'"
-    try:
-        check_machine()
-    except Missing as error:
-        return str(error)
-    return ""
-
-
-@contextmanager
-def broker(settings: ContestSettings) -> Iterator[str]:
-    with empty_directory(settings.directory) as directory, Broker(directory) as started:
-        yield started.address
-
-
-def make_topic(address: str, partitions: int = 1) -> str:
-    from jlog.kafka import create_journal
-
-    topic = next(topics)
-    create_journal(f"kafka://{address}/{topic}", partitions=partitions, retention=None)
-    return topic
+if TYPE_CHECKING:
+    OpenBroker = Callable[[ContestSettings], AbstractContextManager[Cluster]]
 
 
 # --- Journal to topic -----------------------------------------------------------------------------------------------
 
 
-def fields(load: Load, *, plain: bool) -> list[dict[str, Any]]:
+def fields(load: Load, *, values: bool) -> list[dict[str, Any]]:
     """Returns what the messages of a chunk have beside their values: a key and a header each, or nothing."""
     numbers = range(load.chunk_records)
-    return [{} if plain else {"key": b"key-%d" % number, "headers": [("header", b"value")]} for number in numbers]
+    return [{} if values else {"key": b"key-%d" % number, "headers": [("header", b"value")]} for number in numbers]
 
 
-def append(writer: jlog.Writer, load: Load, *, plain: bool) -> None:
+def append(writer: jlog.Writer, load: Load, *, values: bool) -> None:
     chunk = load.chunk()
-    more = fields(load, plain=plain)
+    more = fields(load, values=values)
     columns: dict[str, Any] = (
-        {} if plain else {"keys": [one["key"] for one in more], "headers": [one["headers"] for one in more]}
+        {} if values else {"keys": [one["key"] for one in more], "headers": [one["headers"] for one in more]}
     )
     for _ in range(load.chunks):
         writer.extend(chunk, **columns)
 
 
-def mirror(address: str, load: Load, *, partitions: int, plain: bool) -> Run:
+def mirror(cluster: Cluster, load: Load, *, partitions: int, values: bool) -> Run:
     """Measures from the first record on: the first transaction takes a second to begin, once."""
     from jlog.kafka import Mirror
 
     def run(directory: Path) -> tuple[int, float]:
         path = directory / "journal"
         with jlog.Writer(path) as writer:
-            flow = Mirror(path, f"kafka://{address}/{make_topic(address, partitions)}")
+            flow = Mirror(path, cluster.url(cluster.make_topic(partitions)), config=cluster.security)
             flow.step()
-            append(writer, load, plain=plain)
+            append(writer, load, values=values)
         records = load.chunks * load.chunk_records
         begin = perf_counter()
         while flow.stats.records < records:
@@ -137,16 +109,16 @@ def hand_over(producer: Any, *message: Any, **fields: Any) -> None:
             producer.poll(0.1)
 
 
-def produce(address: str, load: Load, *, partitions: int, plain: bool, transactional: bool = False) -> Run:
+def produce(cluster: Cluster, load: Load, *, partitions: int, values: bool, transactional: bool = False) -> Run:
     """Hands the same messages to the client, and does nothing else."""
-    messages = list(zip(load.chunk(), fields(load, plain=plain), strict=True))
+    messages = list(zip(load.chunk(), fields(load, values=values), strict=True))
 
     def run(_directory: Path) -> tuple[int, float]:
         from confluent_kafka import Producer
 
-        topic = make_topic(address, partitions)
+        topic = cluster.make_topic(partitions)
         more = {"transactional.id": topic} if transactional else {}
-        producer = Producer({**PRODUCER, **more, "bootstrap.servers": address})
+        producer = Producer({**PRODUCER, **more, **cluster.settings})
         producer.list_topics(topic, HUNG_SECONDS)
         if transactional:
             producer.init_transactions(HUNG_SECONDS)
@@ -165,7 +137,7 @@ def produce(address: str, load: Load, *, partitions: int, plain: bool, transacti
     return run
 
 
-def send(address: str, load: Load, *, partitions: int, plain: bool) -> Run:
+def send(cluster: Cluster, load: Load, *, partitions: int, values: bool) -> Run:
     """Hands the batches of a journal to librdkafka's C calls, without transactions."""
 
     def run(directory: Path) -> tuple[int, float]:
@@ -177,10 +149,10 @@ def send(address: str, load: Load, *, partitions: int, plain: bool) -> Run:
         calls = library()
         assert calls is not None
         with jlog.Writer(directory / "journal") as writer:
-            append(writer, load, plain=plain)
-        topic = make_topic(address, partitions)
+            append(writer, load, values=values)
+        topic = cluster.make_topic(partitions)
         settings = {name: str(value).lower() for name, value in PRODUCER.items()}
-        producer = Producer(calls, {**settings, "bootstrap.servers": address, "delivery.report.only.error": "true"})
+        producer = Producer(calls, {**settings, **cluster.settings, "delivery.report.only.error": "true"})
         producer.partitions(topic, HUNG_SECONDS)
         sending = Sending(producer, topic, partitions=partitions, **SENDING)
         begin = perf_counter()
@@ -198,20 +170,21 @@ def send(address: str, load: Load, *, partitions: int, plain: bool) -> Run:
     return run
 
 
-def mirrored(rival: str = "bare", *, partitions: int = 1, plain: bool = True) -> Prepare:
-    """rival: "bare" is the Python client, "transactions" the same in transactions, "calls" are librdkafka's C calls alone."""
+def mirrored(open_broker: OpenBroker, rival: str = "bare", *, partitions: int = 1, values: bool = True) -> Prepare:
+    """rival: "bare" is the Python client, "transactions" the same in transactions, "calls" are librdkafka's C calls alone.
+    values: records have neither keys nor headers."""
 
     @contextmanager
     def prepare(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
         load = settings.load
-        shape: dict[str, Any] = {"partitions": partitions, "plain": plain}
-        with broker(settings) as address:
+        shape: dict[str, Any] = {"partitions": partitions, "values": values}
+        with open_broker(settings) as cluster:
             rivals = {
-                "bare": Way("bare confluent-kafka producer, lz4", produce(address, load, **shape)),
-                "transactions": Way("bare producer, in transactions, lz4", produce(address, load, transactional=True, **shape)),
-                "calls": Way("librdkafka's C calls alone, lz4", send(address, load, **shape)),
+                "bare": Way("bare confluent-kafka producer, lz4", produce(cluster, load, **shape)),
+                "transactions": Way("bare producer, in transactions, lz4", produce(cluster, load, transactional=True, **shape)),
+                "calls": Way("librdkafka's C calls alone, lz4", send(cluster, load, **shape)),
             }
-            yield Way("mirror to-kafka, in transactions, lz4", mirror(address, load, **shape)), rivals[rival]
+            yield Way("mirror to-kafka, in transactions, lz4", mirror(cluster, load, **shape)), rivals[rival]
 
     return prepare
 
@@ -219,13 +192,13 @@ def mirrored(rival: str = "bare", *, partitions: int = 1, plain: bool = True) ->
 # --- Topic to journal -----------------------------------------------------------------------------------------------
 
 
-def fill(address: str, load: Load, *, partitions: int, compression: str, plain: bool) -> str:
-    """Creates a topic of messages with a key and a header each, or `plain` ones with a value alone."""
+def fill(cluster: Cluster, load: Load, *, partitions: int, compression: str, values: bool) -> str:
+    """Creates a topic of messages with a key and a header each, or with `values` of values alone."""
     from confluent_kafka import Producer
 
-    topic = make_topic(address, partitions)
-    producer = Producer({**PRODUCER, "compression.type": compression, "bootstrap.servers": address})
-    messages = list(zip(load.chunk(), fields(load, plain=plain), strict=True))
+    topic = cluster.make_topic(partitions)
+    producer = Producer({**PRODUCER, "compression.type": compression, **cluster.settings})
+    messages = list(zip(load.chunk(), fields(load, values=values), strict=True))
     for turn in range(load.chunks):
         for value, about in messages:
             hand_over(producer, topic, value, partition=turn % partitions, **about)
@@ -234,25 +207,25 @@ def fill(address: str, load: Load, *, partitions: int, compression: str, plain: 
     return topic
 
 
-def capture(address: str, topic: str) -> Run:
+def capture(cluster: Cluster, topic: str) -> Run:
     from jlog.kafka import Capture
 
     def run(directory: Path) -> tuple[int, float]:
         begin = perf_counter()
-        stats = Capture(f"kafka://{address}/{topic}", directory / "journal", until_end=True).run()
+        stats = Capture(cluster.url(topic), directory / "journal", until_end=True, config=cluster.security).run()
         return stats.records, perf_counter() - begin
 
     return run
 
 
-def consume(address: str, topic: str, partitions: int) -> Run:
+def consume(cluster: Cluster, topic: str, partitions: int) -> Run:
     """Takes value, key, headers, time and offset from each message, and drops them."""
 
     def run(_directory: Path) -> tuple[int, float]:
         from confluent_kafka import Consumer, TopicPartition
 
         begin = perf_counter()
-        consumer: Any = Consumer({**CONSUMER, "bootstrap.servers": address})
+        consumer: Any = Consumer({**CONSUMER, **cluster.settings})
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         records = ended = 0
         while ended < partitions:
@@ -275,7 +248,7 @@ def consume(address: str, topic: str, partitions: int) -> Run:
     return run
 
 
-def call(address: str, topic: str, partitions: int) -> Run:
+def call(cluster: Cluster, topic: str, partitions: int) -> Run:
     """Takes the same by librdkafka's C calls, encodes a record of each message, and drops it."""
 
     def run(directory: Path) -> tuple[int, float]:
@@ -287,7 +260,7 @@ def call(address: str, topic: str, partitions: int) -> Run:
         settings = {name: str(value).lower() for name, value in CONSUMER.items()}
         with jlog.Writer(directory / "journal") as writer:
             begin = perf_counter()
-            consumer = Consumer(calls, {**settings, "bootstrap.servers": address})
+            consumer = Consumer(calls, {**settings, **cluster.settings})
             consumer.assign([(topic, partition, 0, -1) for partition in range(partitions)])
             records = ended = 0
             while ended < partitions:
@@ -302,29 +275,41 @@ def call(address: str, topic: str, partitions: int) -> Run:
     return run
 
 
-def captured(rival: str = "bare", *, partitions: int = 1, compression: str = "lz4", plain: bool = False) -> Prepare:
+def captured(
+    open_broker: OpenBroker,
+    rival: str = "bare",
+    *,
+    partitions: int = 1,
+    compression: str = "lz4",
+    values: bool = False,
+) -> Prepare:
     """rival: "bare" is the loop of the Python client, "calls" are librdkafka's C calls without a journal."""
 
     @contextmanager
     def prepare(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
-        with broker(settings) as address:
-            topic = fill(address, settings.load, partitions=partitions, compression=compression, plain=plain)
-            bare = Way("bare consume(1000), every field taken", consume(address, topic, partitions))
-            calls = Way("librdkafka's C calls, without a journal", call(address, topic, partitions))
-            yield Way("mirror from-kafka", capture(address, topic)), bare if rival == "bare" else calls
+        with open_broker(settings) as cluster:
+            topic = fill(cluster, settings.load, partitions=partitions, compression=compression, values=values)
+            bare = Way("bare consume(1000), every field taken", consume(cluster, topic, partitions))
+            calls = Way("librdkafka's C calls, without a journal", call(cluster, topic, partitions))
+            yield Way("mirror from-kafka", capture(cluster, topic)), bare if rival == "bare" else calls
 
     return prepare
 
 
-CONTESTS = [
-    Contest("mirror", mirrored(), "≥ 2×"),
-    Contest("mirror-transactions", mirrored("transactions"), "≥ 2×"),
-    Contest("mirror-calls", mirrored("calls")),
-    Contest("mirror-headers", mirrored(partitions=3, plain=False), "≥ 2×"),
-    Contest("mirror-headers-calls", mirrored("calls", partitions=3, plain=False)),
-    Contest("capture", captured(), "≥ 1.5×"),
-    Contest("capture-uncompressed", captured(compression="none"), "≥ 1.5×"),
-    Contest("capture-plain", captured(compression="none", plain=True), "≥ 1.5×"),
-    Contest("capture-partitions", captured(partitions=8), "≥ 1.5×"),
-    Contest("capture-calls", captured("calls")),
-]
+def contests(open_broker: OpenBroker, suffix: str) -> list[Contest]:
+    mirror_target, capture_target = "≥ 1.25×", "≥ 1.0×"
+    return [
+        Contest(f"mirror{suffix}", mirrored(open_broker), mirror_target),
+        Contest(f"mirror-transactions{suffix}", mirrored(open_broker, "transactions"), mirror_target),
+        Contest(f"mirror-headers{suffix}", mirrored(open_broker, partitions=3, values=False), mirror_target),
+        Contest(f"mirror-calls{suffix}", mirrored(open_broker, "calls")),
+        Contest(f"mirror-headers-calls{suffix}", mirrored(open_broker, "calls", partitions=3, values=False)),
+        Contest(f"capture{suffix}", captured(open_broker), capture_target),
+        Contest(f"capture-values{suffix}", captured(open_broker, values=True), capture_target),
+        Contest(f"capture-uncompressed{suffix}", captured(open_broker, compression="none"), capture_target),
+        Contest(f"capture-partitions{suffix}", captured(open_broker, partitions=8), capture_target),
+        Contest(f"capture-calls{suffix}", captured(open_broker, "calls")),
+    ]
+
+
+CONTESTS = [*contests(plain, ""), *contests(secured, "-secured")]
