@@ -10,7 +10,7 @@ import pytest
 from kafka_broker import Broker, Missing, fetch
 
 from kafka.processes import Process, discard
-from kafka.secured import Secured, started
+from kafka.secured import ANYTHING, Right, Secured, started
 from kafka.witness import Witness
 
 HERE = Path(__file__).parent
@@ -25,7 +25,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.kafka)
             name = item.path.name
-            group = "kafka-faults" if name in FAULTS else "kafka-secured" if name in SECURED else "kafka"
+            is_secured = name in SECURED or (
+                getattr(item, "callspec", None) and item.callspec.params.get("security") == "secured"
+            )
+            group = "kafka-faults" if name in FAULTS else "kafka-secured" if is_secured else "kafka"
             item.add_marker(pytest.mark.xdist_group(group))
 
 
@@ -82,9 +85,28 @@ def fragile_broker(_fragile: Broker) -> Iterator[Broker]:
         _fragile.start()
 
 
+@pytest.fixture(scope="session")
+def _login(secured: Secured) -> dict[str, str]:
+    """The settings of a user with all rights."""
+    return secured.user([Right("all", kind, "*") for kind in ANYTHING])
+
+
 @pytest.fixture
-def witness(broker: Broker) -> Witness:
-    return Witness(broker.address)
+def security(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """`plain`, or `secured`: then all that jlog opens logs in over TLS, by the settings in the environment."""
+    found = str(getattr(request, "param", "plain"))
+    if found == "secured":
+        for name, value in request.getfixturevalue("_login").items():
+            monkeypatch.setenv("JLOG_KAFKA_" + name.upper().replace(".", "_"), value)
+    return found
+
+
+@pytest.fixture
+def witness(request: pytest.FixtureRequest, security: str) -> Witness:
+    if security == "plain":
+        return Witness(request.getfixturevalue("broker").address)
+    secured: Secured = request.getfixturevalue("secured")
+    return Witness(secured.address, secured.secured_address())
 
 
 @pytest.fixture
@@ -94,8 +116,8 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def url(broker: Broker, topic: str) -> str:
-    return f"kafka://{broker.address}/{topic}"
+def url(witness: Witness, topic: str) -> str:
+    return witness.url(topic)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
+import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
@@ -38,6 +39,9 @@ from patience import HUNG_SECONDS
 
 PASSWORD = "geheim-9f2c"
 AUDIENCE = "kafka"
+# Runs a test twice: on a plain broker, and logged in over TLS.
+PLAIN_AND_SECURED = pytest.mark.parametrize("security", ["plain", "secured"], indirect=True)
+ANYTHING = ["topic", "group", "transactional id"]
 _PEM = serialization.Encoding.PEM
 _PLAIN_KEY = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
 
@@ -60,7 +64,10 @@ class Secured(Witness):
         self._users = 0
 
     def secured_url(self, topic: str, protocol: str = "SASL_SSL") -> str:
-        return f"kafka://{self._broker.address_of(protocol)}/{topic}"
+        return f"kafka://{self.secured_address(protocol)}/{topic}"
+
+    def secured_address(self, protocol: str = "SASL_SSL") -> str:
+        return self._broker.address_of(protocol)
 
     # --- Users ------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def test_a_name_that_is_no_utf_8_is_a_refused_record(witness, topic, url, journa
     witness.produce(topic, numbered(10))
     witness.produce_with_header(topic, b"refused", b"n\xff")
     witness.produce(topic, numbered(10, 10))
-    with pytest.raises(RecordRefused, match="partition 0, offset 10 is refused: the name of one of its headers is no UTF-8"):
+    with pytest.raises(RecordRefused, match="partition 0, offset 10 is refused: the name of one of its headers is not UTF-8"):
         Capture(url, journal, until_end=True).run()
     assert values(journal) == numbered(10)
     said = []

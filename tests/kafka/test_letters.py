@@ -154,7 +154,7 @@ def test_a_capture_has_dead_letters(witness, topic, journal, letters):
     (letter,) = read(letters)
     about = dict(letter.headers)
     assert letter.value == b"refused"
-    assert about["jlog.refused"] == b"the name of one of its headers is no UTF-8"
+    assert about["jlog.refused"] == b"the name of one of its headers is not UTF-8"
     assert about["jlog.record"] == f"{url}: partition 0, offset 5".encode()
     assert about["jlog.sink"] == str(journal).encode()
 

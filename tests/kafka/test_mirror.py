@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 import jlog
 from jlog.kafka import Mirror, RecordRefused, TopicChanged, status, verify
 from jlog.kafka.client.partitioner import murmur2
+from kafka.secured import PLAIN_AND_SECURED
 from kafka.witness import fields_of_journal, numbered, wait_until
 
 KEYS = [None, b"", b"a", b"key", b"another key"]
@@ -32,6 +33,7 @@ def mirror(journal, url, **options):
     return Mirror(journal, url, until_end=True, **options).run()
 
 
+@PLAIN_AND_SECURED
 def test_a_record_becomes_a_message_with_all_that_it_has(writer, journal, url, witness, topic):
     writer.append(
         b"value",
@@ -62,6 +64,7 @@ def test_headers_that_a_capture_has_added_are_left_out(writer, journal, url, wit
     assert [fields.headers for fields in witness.fields(topic)] == [(("mine", b"1"),)]
 
 
+@PLAIN_AND_SECURED
 def test_the_second_time_it_goes_on_where_it_was(writer, journal, url, witness, topic):
     writer.extend(numbered(1000))
     assert mirror(journal, url).records == 1000
@@ -84,6 +87,7 @@ def test_no_topic_is_made_when_none_may_be(writer, journal, url, witness, topic)
     assert not witness.exists(topic)
 
 
+@PLAIN_AND_SECURED
 def test_a_key_goes_where_javas_producer_puts_it(writer, journal, url, witness, topic):
     """The order of a key's records stays."""
     records = 5000
@@ -148,6 +152,7 @@ def test_the_key_is_what_was_chosen(writer, journal, url, witness, topic, key, e
     assert [fields.key for fields in witness.fields(topic)] == expected
 
 
+@PLAIN_AND_SECURED
 def test_a_follower_mirrors_what_is_appended_and_ends_when_told(writer, journal, url, witness, topic):
     following = Mirror(journal, url)
     thread = threading.Thread(target=following.run)
@@ -164,6 +169,7 @@ def test_a_follower_mirrors_what_is_appended_and_ends_when_told(writer, journal,
     assert witness.values(topic) == [b"0", b"1"]
 
 
+@PLAIN_AND_SECURED
 def test_one_step_is_one_transaction(writer, journal, url, witness, topic):
     stepping = Mirror(journal, url)
     try:
@@ -294,7 +300,8 @@ def test_a_function_that_raises_stops_it_at_that_record(writer, journal, url, wi
     assert witness.values(topic) == [b"2", b"4"]
 
 
-def test_a_record_that_is_too_large_stops_it_behind_those_before(writer, journal, url, witness, topic):
+@PLAIN_AND_SECURED
+def test_a_record_that_is_too_large_stops_it_after_those_before(writer, journal, url, witness, topic):
     witness.make(topic, max_message_bytes=10_000)
     writer.extend([*numbered(500), bytes(20_000), b"after"])
     with pytest.raises(RecordRefused, match=r"record 500 .*max\.message\.bytes=10000") as caught:
@@ -334,6 +341,7 @@ def test_a_time_that_the_topic_does_not_allow_is_refused(writer, journal, url, w
     assert witness.values(topic) == [b"0"]
 
 
+@PLAIN_AND_SECURED
 def test_a_record_that_only_the_broker_refuses_is_found(writer, journal, url, witness, topic):
     """The broker refuses the batch that it is in. Just below the limit nothing says so before."""
     witness.make(topic, max_message_bytes=10_000)
@@ -355,6 +363,7 @@ def test_a_record_without_key_is_refused_by_a_compacted_topic(writer, journal, u
     assert witness.values(topic) == [b"a"]
 
 
+@PLAIN_AND_SECURED
 def test_dead_letters_have_their_own_topic_and_say_why(writer, journal, url, witness, topic):
     witness.make(topic, max_message_bytes=10_000)
     writer.append(b"0")
@@ -438,6 +447,7 @@ def test_a_topic_that_was_made_again_stops_it(writer, journal, url, witness, top
     assert verify(journal, url).compared == 20
 
 
+@PLAIN_AND_SECURED
 def test_a_topic_made_again_under_a_running_mirror_stops_it(writer, journal, url, witness, topic):
     running = Mirror(journal, url)
     try:
@@ -504,6 +514,7 @@ def test_the_lag_is_told_from_either_side(writer, journal, url, witness):
         running.close()
 
 
+@PLAIN_AND_SECURED
 def test_values_in_any_number_of_partitions_are_mirrored_once(writer, journal, url, witness, topic):
     writer.extend(numbered(20_000))
     mirror(journal, url, partitions=3)

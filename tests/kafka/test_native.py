@@ -17,6 +17,7 @@ from jlog._core.kafka.consumer import Consumer, held
 from jlog.kafka import Capture, RecordRefused, TopicChanged
 from jlog.kafka.client import clients
 from jlog.kafka.client.library import library
+from kafka.secured import PLAIN_AND_SECURED
 from kafka.witness import numbered
 from patience import HUNG_SECONDS
 
@@ -110,6 +111,7 @@ def test_both_ways_make_the_same_journal(witness, topic, url, tmp_path, go, comp
     ]
 
 
+@PLAIN_AND_SECURED
 def test_both_ways_make_the_same_journal_of_several_topics_and_transactions(witness, topic, url, tmp_path, go):
     for name in ("a", "b"):
         witness.make(f"{topic}.{name}", partitions=3)
@@ -170,6 +172,7 @@ def test_it_goes_on_another_way(witness, topic, url, tmp_path, go, ways, transac
     assert [record[0] for record in records_of(tmp_path / "journal")] == numbered(200)
 
 
+@PLAIN_AND_SECURED
 @pytest.mark.usefixtures("way")
 def test_one_refused_record_in_three_is_passed_over(witness, topic, url, tmp_path):
     witness.make(topic)
@@ -178,7 +181,7 @@ def test_one_refused_record_in_three_is_passed_over(witness, topic, url, tmp_pat
             witness.produce_with_header(topic, b"refused", b"n\xff")
         else:
             witness.produce(topic, [b"%d" % number])
-    with pytest.raises(RecordRefused, match="offset 1 is refused: the name of one of its headers is no UTF-8"):
+    with pytest.raises(RecordRefused, match="offset 1 is refused: the name of one of its headers is not UTF-8"):
         Capture(url, tmp_path / "journal", until_end=True).run()
     stats = Capture(url, tmp_path / "journal", until_end=True, refused="skip").run()
     assert [record[0] for record in records_of(tmp_path / "journal")] == [b"0", b"2", b"3", b"5", b"6", b"8"]

@@ -120,9 +120,9 @@ def test_an_ends_own_setting_wins_and_that_of_the_other_is_not_seen(monkeypatch)
 
 
 def test_a_setting_for_an_end_that_is_no_topic_is_refused_by_name(journal, url):
-    with pytest.raises(ValueError, match=r"source\.linger\.ms is not to be set.*topic as its source"):
+    with pytest.raises(ValueError, match=r"source\.linger\.ms cannot be set.*topic as its source"):
         Mirror(journal, url, config={"source.linger.ms": "5"})
-    with pytest.raises(ValueError, match="acks is not to be set"):
+    with pytest.raises(ValueError, match="acks cannot be set"):
         Mirror(journal, url, config={"sink.acks": "1"})
-    with pytest.raises(ValueError, match=r"sink\.client\.id is not to be set"):
+    with pytest.raises(ValueError, match=r"sink\.client\.id cannot be set"):
         status(journal, url, config={"sink.client.id": "5"})

@@ -38,8 +38,11 @@ class Fields(NamedTuple):
 
 
 class Witness:
-    def __init__(self, address: str) -> None:
+    """address: where it asks. flows_at: the address for jlog, if that is another listener of the same broker."""
+
+    def __init__(self, address: str, flows_at: str = "") -> None:
         self.address = address
+        self.flows_at = flows_at or address
         self.admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
 
     @staticmethod
@@ -47,7 +50,7 @@ class Witness:
         return f"{re.sub('[^a-z0-9]+', '-', name.lower())[:60]}-{secrets.token_hex(3)}"
 
     def url(self, topic: str) -> str:
-        return f"kafka://{self.address}/{topic}"
+        return f"kafka://{self.flows_at}/{topic}"
 
     # --- Topics -----------------------------------------------------------------------------------------------------
 
