@@ -47,7 +47,7 @@ cdef class Client:
     cdef rd_kafka_t *handle  # NULL: closed
     cdef jlog_notes *notes
     cdef const uint64_t *process
-    cdef uint64_t token  # of the process that has made it
+    cdef uint64_t token  # of the process that has created it
     cdef int users  # calls under way, without the GIL
     cdef bint closing
 

@@ -20,7 +20,7 @@ cdef extern from "<limits.h>":
         INT_MAX
 
 Note = namedtuple("Note", "code level facility text")
-Note.__doc__ = """An error that the client tells beside its calls, or a line of its log, whose code is 0 and level syslog's."""
+Note.__doc__ = """An error that the client reports outside its calls; or a line of its log, with code 0 and syslog's level."""
 
 # librdkafka gives a callback for the log no argument of ours. This call finds it, and is the same for all clients.
 cdef void *(*opaque_of)(const rd_kafka_t *) noexcept nogil
@@ -29,7 +29,7 @@ cdef void *(*opaque_of)(const rd_kafka_t *) noexcept nogil
 class ClientError(Exception):
     """An error of librdkafka. `code` is its number there.
 
-    fatal: the client is of no use any more. retriable: the same call may succeed later. abortable: the transaction has to be
+    fatal: the client cannot be used any more. retriable: the same call may succeed later. abortable: the transaction has to be
     aborted.
     """
 
@@ -99,7 +99,7 @@ cdef class Client:
             free(self.notes)
 
     def __init__(self, Library library not None, dict settings not None):
-        raise TypeError("a Producer or a Consumer is made")
+        raise TypeError("a Client is not created itself: create a Producer or a Consumer")
 
     cdef rd_kafka_conf_t *configured(self, dict settings) except NULL:
         """Returns librdkafka's object for these settings. The caller hands it on or destroys it."""
@@ -122,7 +122,7 @@ cdef class Client:
         return conf
 
     cdef int start(self, int kind, rd_kafka_conf_t *conf) except -1:
-        """Makes the client, which takes `conf` over."""
+        """Creates the client, which takes `conf` over."""
         cdef char problem[512]
         with nogil:
             self.handle = self.calls.new_(kind, conf, problem, sizeof(problem))
@@ -135,7 +135,7 @@ cdef class Client:
     # --- Calls ------------------------------------------------------------------------------------------------------
 
     cdef bint is_foreign(self) noexcept:
-        """Says whether another process has made the client, before a fork. getpid() would take longer than a message."""
+        """Returns whether another process has created the client, before a fork. getpid() would take longer than a message."""
         return self.process == NULL or self.process[0] != self.token
 
     cdef int enter(self) except -1:
@@ -183,7 +183,7 @@ cdef class Client:
         return found
 
     def fatal_error(self):
-        """Returns the error that has made the client useless, or None."""
+        """Returns the error after which the client cannot be used any more, or None."""
         cdef char text[512]
         cdef int code
         self.enter()
@@ -235,7 +235,7 @@ cdef class Client:
 
     cdef object error(self, rd_kafka_error_t *found):
         """Returns the exception for librdkafka's error, and frees that."""
-        made = ClientError(
+        raised = ClientError(
             self.calls.error_code(found),
             self.calls.error_string(found).decode("utf-8", "replace"),
             bool(self.calls.error_is_fatal(found)),
@@ -243,7 +243,7 @@ cdef class Client:
             bool(self.calls.error_txn_requires_abort(found)),
         )
         self.calls.error_destroy(found)
-        return made
+        return raised
 
     cdef object error_of(self, int code):
         return ClientError(code, self.calls.err2str(code).decode("utf-8", "replace"))

@@ -1,5 +1,4 @@
-"""Reads partitions of topics, from offsets that it is told, as no member of a group. Records are made in C of the messages that
-were fetched."""
+"""Reads partitions of topics from given offsets, without being a member of a group. Fetched messages become records in C."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -39,7 +38,7 @@ cdef extern from "kafka/messages.h" nogil:
                           size_t *at, size_t count, size_t *value_bytes)
 
 cdef dict REASONS = {
-    JLOG_ENCODE_NOT_UTF8: "the name of one of its headers is no UTF-8",
+    JLOG_ENCODE_NOT_UTF8: "the name of one of its headers is not UTF-8",
     JLOG_ENCODE_TIME_OUT_OF_RANGE: "its time in microseconds does not fit into 64 bits",
     JLOG_ENCODE_TOO_LARGE: "its value, its key, or its headers together, have more than 1 GiB",
     JLOG_ENCODE_TOO_MANY_HEADERS: "it has too many headers",
@@ -47,7 +46,7 @@ cdef dict REASONS = {
 
 
 cdef str reason_of(int status):
-    """Returns why no record can be made of a message."""
+    """Returns why a message cannot become a record."""
     return REASONS[status]
 
 
@@ -60,7 +59,7 @@ def held():
 
 
 cdef Messages take_messages(Client client, rd_kafka_message_t **fetched, size_t count):
-    """Takes over what was fetched. It is freed also where this fails."""
+    """Takes over the fetched messages. They are freed also if this fails."""
     global _held
     cdef Messages taken = Messages.__new__(Messages)
     cdef size_t at = 0
@@ -88,7 +87,7 @@ cdef Messages take_messages(Client client, rd_kafka_message_t **fetched, size_t 
 
 
 cdef class Event:
-    """What came between the messages: the end of a partition, or an error. `code` and `reason` are librdkafka's."""
+    """The end of a partition, or an error, between messages. `code` and `reason` are librdkafka's."""
 
     cdef readonly int code
     cdef readonly str reason
@@ -109,9 +108,9 @@ cdef Event event_of(jlog_rdkafka *calls, const rd_kafka_message_t *message):
 
 @no_gc_clear  # the client is needed until the messages are freed
 cdef class Messages:
-    """A sequence of Message, in the memory of librdkafka. A Message is made when it is asked for.
+    """A sequence of Message, in the memory of librdkafka. A Message is created when it is asked for.
 
-    events: what came between them: pairs of the number of messages before it, and an Event.
+    events: each Event between them, with the number of messages before it.
     """
 
     def __dealloc__(self):
@@ -143,17 +142,17 @@ cdef class Messages:
         return iter(self[:])
 
     cdef Message message(self, size_t at):
-        cdef Message made = Message.__new__(Message)
-        made.messages = self
-        made.at = self.messages[at]
-        return made
+        cdef Message message = Message.__new__(Message)
+        message.messages = self
+        message.at = self.messages[at]
+        return message
 
     def cut(self, size_t count):
         """Leaves out all but the first `count` messages."""
         self.count = min(self.count, count)
 
     def ends(self):
-        """Returns, for each (topic, partition), the offset behind its last message, and the leader epoch of that one, or -1."""
+        """Returns, for each (topic, partition), the offset after its last message, and the leader epoch of that one, or -1."""
         cdef jlog_rdkafka *calls = self.client.calls
         cdef const rd_kafka_message_t *message
         cdef size_t at
@@ -175,10 +174,10 @@ cdef class Messages:
         return total
 
     def add_to(self, EncodedRecords body not None, bint with_topic, size_t first):
-        """Adds a record for each message from index `first` on to the body of a journal's writer. Headers behind its own name
-        its place in Kafka: partition and offset, and the topic before them if `with_topic`. Stops at a message of which no
-        record can be made. Returns the index behind the last record, the bytes of the values, and why it has stopped, or
-        None."""
+        """Adds a record for each message from index `first` on to the body of a journal's writer. After its own headers come
+        those of its place in Kafka: partition and offset, and the topic before them if `with_topic`. Stops at a message that
+        cannot become a record. Returns the index after the last record, the bytes of the values, and the reason for a stop,
+        or None."""
         cdef jlog_rdkafka *calls = self.client.calls
         cdef jlog_encoded to
         cdef size_t at = first, done, value_bytes = 0
@@ -207,7 +206,7 @@ cdef class Messages:
 
 
 cdef class Message:
-    """One message, with the methods of confluent_kafka's. It keeps all messages alive that were fetched together with it."""
+    """One message, with the methods of confluent_kafka's. It keeps alive all messages that were fetched together with it."""
 
     def __init__(self):
         raise TypeError("messages come from a consumer")
@@ -244,7 +243,7 @@ cdef class Message:
         return <int> kind, time_ms
 
     def headers(self):
-        """Returns the headers; None if there are none. Raises UnicodeDecodeError where a name is no UTF-8."""
+        """Returns the headers; None if there are none. Raises UnicodeDecodeError where a name is not UTF-8."""
         cdef jlog_rdkafka *calls = self.messages.client.calls
         cdef rd_kafka_headers_t *headers
         cdef const char *name
@@ -274,7 +273,7 @@ cdef class Consumer(Client):
     commit_error: the error of the last commit; 0: there was none.
     """
 
-    cdef rd_kafka_queue_t *queue  # what librdkafka has fetched, and what it has to tell
+    cdef rd_kafka_queue_t *queue  # fetched messages and events
     cdef readonly int commit_error
 
     def __init__(self, Library library not None, dict settings not None):
@@ -332,7 +331,7 @@ cdef class Consumer(Client):
         return 0
 
     def consume(self, size_t count, double seconds):
-        """Returns Messages: waits up to `seconds` for the first one, and takes up to `count` of those that are there then."""
+        """Waits up to `seconds` for a message, then returns up to `count` messages that have arrived, as Messages."""
         cdef rd_kafka_message_t **fetched
         cdef ssize_t got = 0, more = 0
         cdef int wait = milliseconds(seconds)

@@ -48,7 +48,7 @@ static inline uint8_t *jlog_put_number_header(uint8_t *to, const char *name, uin
     return value + value_bytes;
 }
 
-/* Adds the headers that name the message's place, the topic only if `topic` is given. There is room for JLOG_PLACE_BYTES_MAX. */
+/* Adds the headers that name the message's place, with the topic if it is not NULL. There is room for JLOG_PLACE_BYTES_MAX. */
 static inline uint8_t *jlog_put_place(uint8_t *to, const char *topic, int32_t partition, int64_t offset)
 {
     if (topic != NULL) {

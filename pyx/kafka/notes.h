@@ -1,5 +1,5 @@
-/* Errors and log lines of a client. librdkafka tells them in any of its threads, which must not touch Python: they are written
- * down here, and a call of the client hands them out. */
+/* Errors and log lines of a client. librdkafka reports them in any of its threads, which must not touch Python: they
+ * are written down here, and a call of the client hands them out. */
 #ifndef JLOG_NOTES_H
 #define JLOG_NOTES_H
 
@@ -30,7 +30,7 @@ struct jlog_failure {
 
 struct jlog_notes {
     pthread_mutex_t mutex;
-    uint64_t written, taken;                             /* since the client was made */
+    uint64_t written, taken;                             /* since the client was created */
     struct jlog_note ring[JLOG_NOTES_MAX];
     const struct jlog_rdkafka *calls;
     struct jlog_failure failure;
@@ -74,8 +74,8 @@ static inline void jlog_note_error(rd_kafka_t *client, int code, const char *tex
     jlog_note(notes, code, 0, "", text);
 }
 
-/* Keeps the first failure. Most records of a refused batch fail because of another one, whose own error says more. What was
- * purged has not failed. */
+/* Keeps the first failure. Most records of a refused batch fail because of another one, whose own error says more. A
+ * purged message has not failed. */
 static inline void jlog_note_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque)
 {
     struct jlog_notes *const notes = opaque;

@@ -63,7 +63,7 @@ SENT = JLOG_SENT
 NOT_PLAIN = JLOG_NOT_PLAIN
 
 Failure = namedtuple("Failure", "code topic partition sequence")
-Failure.__doc__ = """A message that the brokers did not take. sequence: of its record, if that alone is why; None: not known."""
+Failure.__doc__ = """A message that the brokers did not take. sequence: of the record that alone is the cause, or None."""
 
 
 @no_gc_clear  # the topics are given back before the client is destroyed
@@ -157,7 +157,7 @@ cdef class Producer(Client):
     @property
     def failure(self):
         """The failed delivery that says why the transaction cannot be committed; None so far. Only poll, flush and the calls
-        that end a transaction learn of one."""
+        that end a transaction hear of one."""
         cdef jlog_failure *found = &self.notes.failure
         if found.code == 0:
             return None
@@ -171,10 +171,10 @@ cdef class Producer(Client):
 
     def produce(self, str topic not None, bytes value, bytes key, int partition, int64_t time_ms, headers):
         """Puts one message into the queue. partition -1: chosen by the key. time_ms 0: now. Raises ClientError, with
-        QUEUE_FULL where poll() has to make room first."""
+        QUEUE_FULL if poll() has to free room first."""
         cdef jlog_message message
         cdef jlog_sending to
-        cdef rd_kafka_headers_t *made = NULL
+        cdef rd_kafka_headers_t *list = NULL
         cdef bytes text, content
         cdef int code
         memset(&message, 0, sizeof(message))
@@ -188,11 +188,11 @@ cdef class Producer(Client):
         try:
             to.client, to.topic = self.handle, self.topic(topic)
             if encoded:
-                made = self.calls.headers_new(len(encoded))
+                list = self.calls.headers_new(len(encoded))
             for text, content in encoded:
-                self.calls.header_add(made, text, len(text), NULL if content is None else PyBytes_AS_STRING(content),
+                self.calls.header_add(list, text, len(text), NULL if content is None else PyBytes_AS_STRING(content),
                                       0 if content is None else len(content))
-            code = jlog_produce(self.calls, &to, &message, made, 0)
+            code = jlog_produce(self.calls, &to, &message, list, 0)
         finally:
             self.leave()
         if code != JLOG_SENT:

@@ -70,7 +70,7 @@ static inline int jlog_message_of(const struct jlog_rules *rules, const struct j
     return JLOG_SENT;
 }
 
-/* Adds the record's own headers to the list. Returns JLOG_NOT_PLAIN for a name that has a NUL, where librdkafka would cut it. */
+/* Adds the record's own headers to the list. Returns JLOG_NOT_PLAIN for a name with a NUL, where librdkafka would cut it. */
 static inline int jlog_add_own_headers(const struct jlog_rdkafka *calls, const struct jlog_rules *rules,
                                        const struct jlog_record *record, rd_kafka_headers_t *list, int64_t *beside)
 {
@@ -96,8 +96,8 @@ static inline int jlog_add_own_headers(const struct jlog_rdkafka *calls, const s
 }
 
 /* Adds a header whose value is a number, if its name is not NULL. */
-static inline void jlog_add_number(const struct jlog_rdkafka *calls, const char *name, long long number, rd_kafka_headers_t *list,
-                                   int64_t *beside)
+static inline void jlog_add_number(const struct jlog_rdkafka *calls, const char *name, long long number,
+                                   rd_kafka_headers_t *list, int64_t *beside)
 {
     char text[24];
     int bytes;
@@ -127,8 +127,8 @@ static inline int jlog_make_headers(const struct jlog_rdkafka *calls, const stru
     return JLOG_SENT;
 }
 
-/* Produces a message, with headers of which the call disposes, whatever its result. place: what a report of a failed delivery
- * names. Returns JLOG_SENT, or the number of librdkafka's error. */
+/* Produces a message. The call takes the headers over, whatever the result. place: is in the report if the delivery fails.
+ * Returns JLOG_SENT, or the number of librdkafka's error. */
 static inline int jlog_produce(const struct jlog_rdkafka *calls, const struct jlog_sending *to,
                                const struct jlog_message *message, rd_kafka_headers_t *headers, uint64_t place)
 {

@@ -1,4 +1,4 @@
-"""Says which instance of a mirror is the last one: each writes a claim into the mirror's table before it fences the others."""
+"""Decides which instance of a mirror is the newest. Each writes a claim to the mirror's table before it fences the others."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Claims:
     """The claims of one mirror, in its table. The last one in the topic counts: the table has one partition, so its brokers put
     them in order.
 
-    A claim is no part of a transaction. The open transaction of an earlier instance hides it from those who read committed
-    records, and so claims are read with those that are not committed.
+    A claim is not part of a transaction. The open transaction of an earlier instance hides it from readers of committed
+    records. So claims are read together with uncommitted records.
     """
 
     def __init__(self, cluster: Cluster, stop: Stop, table: str, where: str) -> None:
@@ -35,12 +35,12 @@ class Claims:
         self._table = table
         self._where = where
         self._instance = secrets.token_hex(8)
-        self._is_made = False
+        self._has_claimed = False
         self._heard = 0  # end of the part of the table in which follow() has looked
 
-    def make(self) -> None:
-        """Makes a claim, at the first call. Raises Fenced at a later one where another instance has made one since."""
-        if self._is_made:
+    def claim(self) -> None:
+        """Writes a claim, at the first call. Raises Fenced at a later one if another instance has written one since."""
+        if self._has_claimed:
             self.check()
             return
         claim = {
@@ -65,16 +65,16 @@ class Claims:
         if failed:
             needs = f"Write on topic {self._table}"
             raise as_ours(KafkaException(failed[0]), f"claiming table {self._table}", self._settings, needs)
-        self._is_made = True
+        self._has_claimed = True
 
     def check(self) -> None:
-        """Raises Fenced where the last claim is that of another instance."""
+        """Raises Fenced if the last claim is that of another instance."""
         found = self.newer()
         if found is not None:
             raise found
 
     def follow(self, end: int) -> None:
-        """Raises Fenced where another instance has made a claim. end: of the table now. Reads only what is new since the last
+        """Raises Fenced if another instance has written a claim. end: of the table now. Reads only what is new since the last
         call."""
         if end > self._heard:
             found = self.newer(self._heard)
@@ -83,7 +83,7 @@ class Claims:
                 raise found
 
     def newer(self, begin: int = 0) -> JournalError | None:
-        """Returns the error that says which other instance has made the last claim, from this offset of the table on; None
+        """Returns the error that says which other instance has written the last claim, from this offset of the table on; None
         where there is none, or it is this one's."""
         rows = read_table(self._cluster, self._table, self._stop, committed=False, begin=begin)
         owner = json.loads(rows.get(OWNER, b"{}"))

@@ -1,4 +1,4 @@
-"""Finds, makes and watches topics at their brokers. Every request has a time limit."""
+"""Finds, creates and watches topics at their brokers. Every request has a time limit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMPACTED = {
 
 @dataclass(frozen=True)
 class Topic:
-    """Identity and size of a topic. `id` changes when the topic is deleted and made again."""
+    """Identity and size of a topic. `id` changes when the topic is deleted and created again."""
 
     name: str
     id: str
@@ -41,7 +41,7 @@ class Topic:
     def check_has(self, partition: int) -> None:
         """Raises ValueError where the topic has no such partition."""
         if partition >= self.partitions:
-            raise ValueError(f"topic {self.name} has the partitions 0 to {self.partitions - 1}, and no {partition}")
+            raise ValueError(f"topic {self.name} has the partitions 0 to {self.partitions - 1}, and no partition {partition}")
 
 
 def _topic_of(name: str, found: Any) -> Topic:
@@ -88,7 +88,7 @@ class Cluster:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def _forget_client(self) -> None:
-        """Drops the client. It keeps asking the broker that it was once told to ask, though that one is dead and others live;
+        """Drops the client. It keeps asking the broker that it has once chosen, though that one is dead and others live;
         and it keeps the leader's epoch that it has heard of, though brokers refuse it."""
         self._admin = None
 
@@ -127,7 +127,7 @@ class Cluster:
             found = self._described(answers[name], name)
         except JournalNotFound:
             where = f"kafka://{self.settings.servers}/{name}"
-            raise JournalNotFound(f"{where}: no topic is there; `jlogtool create {where}` makes one", where) from None
+            raise JournalNotFound(f"{where}: no topic is there; `jlogtool create {where}` creates one", where) from None
         return _topic_of(name, found)
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
@@ -159,36 +159,38 @@ class Cluster:
         config: Mapping[str, str] = {},
         create: bool = True,
     ) -> tuple[Topic, bool]:
-        """Finds the topic, or makes it where `create` allows it. Returns also whether it was made."""
+        """Finds the topic, or creates it if `create` allows that. Returns also whether it was created."""
         found = self.find(name)
         if found is not None:
             return found, False
         if not create:
             where = f"kafka://{self.settings.servers}/{name}"
-            message = f"{where}: no topic is there, and none was to be made; `jlogtool create {where}` makes one"
+            message = f"{where}: no topic is there, and none was to be created; `jlogtool create {where}` creates one"
             raise JournalNotFound(message, where)
         self.create(name, partitions, replication_factor, config)
         return self._when_known(name), True
 
     def create(self, name: str, partitions: int, replication_factor: int | None, config: Mapping[str, str]) -> bool:
-        """Makes the topic, and returns when the brokers know it. Returns False where another process was first."""
+        """Creates the topic, and returns when the brokers know it. Returns False if another process was first."""
         if partitions < 1:
             raise ValueError(f"a topic has at least 1 partition, not {partitions}")
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config))
         answers = self.admin.create_topics([new], request_timeout=ANSWER_SECONDS)
-        made = self._unless(answers[name], f"making topic {name}", KafkaError.TOPIC_ALREADY_EXISTS, f"Create on topic {name}")
+        created = self._unless(
+            answers[name], f"creating topic {name}", KafkaError.TOPIC_ALREADY_EXISTS, f"Create on topic {name}"
+        )
         self._when_known(name)
-        return made
+        return created
 
     def _when_known(self, name: str) -> Topic:
-        """Waits until the broker that answers knows a topic which was made. The brokers learn of it one after the other."""
+        """Waits until the broker that answers knows a topic that was created. The brokers hear of it one after the other."""
         until = time.monotonic() + ANSWER_SECONDS
         while True:
             found = self.find(name)
             if found is not None:
                 return found
             if time.monotonic() > until:
-                text = f"{self.settings.servers}: making topic {name}: no broker knows it yet"
+                text = f"{self.settings.servers}: creating topic {name}: no broker knows it yet"
                 raise unsettled(text)
             self._stop.wait(0.05)
 
@@ -222,7 +224,7 @@ class Cluster:
             self._stop.wait(0.1)
 
     def _others_know(self, names: Sequence[str]) -> bool:
-        """Returns whether the topics exist, of which a broker has said that it does not know them: that one is behind."""
+        """Returns whether the topics exist, though one broker has said that it does not know them. That broker is late."""
         return len(self.topics(names)) == len(names)
 
     def _config(self, name: str) -> dict[str, str]:
@@ -232,7 +234,7 @@ class Cluster:
         return {key: entry.value for key, entry in found.items()}
 
     def why_late(self, name: str) -> str:
-        """Finds out why deliveries are not acknowledged, as far as can be told: the client only says that they timed out."""
+        """Finds out why deliveries are not acknowledged, as far as possible: the client only says that they timed out."""
         self._forget_client()
         try:
             answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
@@ -254,8 +256,8 @@ class Cluster:
         return self._offsets_of(places, OffsetSpec.earliest())
 
     def ends_of(self, places: Iterable[tuple[str, int]], *, committed: bool = True) -> dict[tuple[str, int], int]:
-        """Returns the ends of partitions of several topics, behind the last transaction that is complete. committed: False is
-        behind all records. A broker that has just become the leader is asked again until it knows what its predecessor has
+        """Returns the ends of partitions of several topics, after the last transaction that is complete; committed=False: after
+        all records. A broker that has just become the leader is asked again until it knows what its predecessor has
         acknowledged."""
         return self._offsets_of(places, OffsetSpec.latest(), committed=committed)
 
@@ -263,7 +265,7 @@ class Cluster:
         return self._offsets(topic, OffsetSpec.earliest(), partitions)
 
     def end_offsets(self, topic: Topic, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """Returns the end of each partition, behind the last transaction that is complete."""
+        """Returns the end of each partition, after the last transaction that is complete."""
         return self._offsets(topic, OffsetSpec.latest(), partitions)
 
     def offsets_at(self, topic: Topic, timestamp_us: int, partitions: Iterable[int] | None = None) -> dict[int, int]:

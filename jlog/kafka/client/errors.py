@@ -28,7 +28,7 @@ class Fenced(JournalError):
 
 
 class TopicChanged(JournalError):
-    """The topic was deleted, or deleted and made again: offsets in the old topic mean nothing in the new one."""
+    """The topic was deleted, or deleted and created again: offsets in the old topic mean nothing in the new one."""
 
 
 UNKNOWN_TOPIC = (
@@ -38,7 +38,7 @@ UNKNOWN_TOPIC = (
     KafkaError.UNKNOWN_TOPIC_ID,
 )
 FENCED = (
-    KafkaError._FATAL,  # a producer tells the cause only to the first call that asks
+    KafkaError._FATAL,  # only the first call gets the cause
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
@@ -73,7 +73,7 @@ FINAL = (
 OFFSET_GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 # The leader of the partition has just changed, and the client or the broker does not know it yet.
 LEADER_UNKNOWN = (
-    KafkaError._NOENT,  # "No leaders found": of a topic that has just been made
+    KafkaError._NOENT,  # "No leaders found": of a topic that has just been created
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.FENCED_LEADER_EPOCH,
@@ -120,7 +120,7 @@ def as_ours(error: KafkaException, what: str, settings: Settings, needs: str = "
         said = f"no broker answers ({settings.last_said or said})"
     text = f"{settings.servers}: {what}: {said}"
     if code in UNKNOWN_TOPIC:
-        return JournalNotFound(f"{text}; `jlogtool create kafka://…` makes a topic")
+        return JournalNotFound(f"{text}; `jlogtool create kafka://…` creates a topic")
     if code in FINAL:
         return BrokerError(f"{text}; {_next(code, needs)}", code)
     return Retry(text, BrokerError(text, code))

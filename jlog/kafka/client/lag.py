@@ -1,4 +1,4 @@
-"""The lag of offsets behind the ends of topics."""
+"""The lag of offsets, counted to the ends of topics."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: S
     """Returns the lag of `offsets`, those of the next record by topic and partition. It counts offsets, so that the end of a
     transaction counts as a record. It estimates bytes from the next records."""
     first, end = cluster.first_of(offsets), cluster.ends_of(offsets)
-    behind = {place: end[place] - max(offset, first[place]) for place, offset in offsets.items()}
-    late = {place: count for place, count in behind.items() if count > 0}
-    parts = {f"{name}/{partition}": max(0, count) for (name, partition), count in sorted(behind.items())}
+    lags = {place: end[place] - max(offset, first[place]) for place, offset in offsets.items()}
+    late = {place: count for place, count in lags.items() if count > 0}
+    parts = {f"{name}/{partition}": max(0, count) for (name, partition), count in sorted(lags.items())}
     if not late:
         return Lag(0, 0, 0.0, parts)
     sample, is_all = _sample(cluster, {place: offsets[place] for place in late}, stop)

@@ -19,7 +19,7 @@ _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,100}\Z")
 
 @dataclass(frozen=True)
 class Names:
-    """The names of what jlog keeps for itself in one cluster. All of them begin with `prefix`."""
+    """The names of the topics, groups and ids that jlog keeps for itself in one cluster. All begin with `prefix`."""
 
     prefix: str = ""
 
@@ -41,7 +41,7 @@ class Names:
         return f"{self.prefix}jlog.reader.{topic}.{partition}.{subscriber}"
 
     def writer(self) -> str:
-        """Makes a transactional id for a writer."""
+        """Returns a new transactional id for a writer."""
         return f"{self.prefix}jlog.writer.{secrets.token_hex(16)}"
 
     def table(self, topic: str, identity: str) -> str:
@@ -53,7 +53,7 @@ class Names:
         return self.prefix + name
 
     def with_other_prefix(self, table: str, among: Sequence[str]) -> list[str]:
-        """Returns the tables `among` these topics that have the name of `table` behind another prefix."""
+        """Returns the tables `among` these topics that have the name of `table` after another prefix."""
         name = table[len(self.prefix) :]
         return [other for other in among if other != table and other.endswith(name)]
 

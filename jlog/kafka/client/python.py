@@ -1,4 +1,4 @@
-"""A producer and a consumer by the Python client, which makes Python objects for each message. They serve settings that are
+"""A producer and a consumer by the Python client, which creates Python objects for each message. They serve settings that are
 functions, and stand in where librdkafka's calls cannot be had."""
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class PythonMessages(list[Any]):
 
     def add_to(self, body: Any, with_topic: bool, first: int) -> tuple[int, int, str | None]:
         """Adds a record for each message from index `first` on to the body of a journal's writer. Its headers get its place in
-        Kafka: partition and offset, and the topic before them if `with_topic`. Stops at a message of which no record can be
-        made. Returns the index after the last record, the bytes of the values, and the reason for a stop, or None."""
+        Kafka: partition and offset, and the topic before them if `with_topic`. Stops at a message that cannot become a
+        record. Returns the index after the last record, the bytes of the values, and the reason for a stop, or None."""
         messages = self[first:] if first else self
         own: list[Headers | None] = []
         reason = None

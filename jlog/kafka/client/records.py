@@ -17,7 +17,7 @@ from jlog.kafka.client.names import OFFSET, PARTITION, SEQUENCE, TOPIC
 # Where the client fails to decode a name, it returns a value and sets an error. Only calls out of C see that this is wrong: the
 # interpreter's own, once it has specialized them, go on with the value.
 _headers_of = methodcaller("headers")
-NO_UTF8 = "the name of one of its headers is no UTF-8"
+NO_UTF8 = "the name of one of its headers is not UTF-8"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 OnCommit = Callable[["KafkaError | None"], None]
@@ -60,9 +60,9 @@ class KafkaRecord:
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
-        """Raises Refused where a header's name is no UTF-8."""
-        # Where the client has failed once to make the headers of a message, it returns half of them the next time, and the use
-        # of these crashes the interpreter.
+        """Raises Refused where a header's name is not UTF-8."""
+        # If the client has failed once to create the headers of a message, it returns half of them the next time, and their use
+        # crashes the interpreter.
         if any(message is self._message for message in self._broken):
             raise Refused(NO_UTF8, self)
         try:
@@ -89,7 +89,7 @@ class KafkaRecord:
 
 
 def headers_of(message: Any) -> Headers:
-    """Returns the headers of a message. Raises Refused where the name of one is no UTF-8: they must not be asked for again."""
+    """Returns the headers of a message. Raises Refused if the name of one is not UTF-8; they must not be asked for again."""
     try:
         return _headers_of(message) or ()
     except (SystemError, UnicodeDecodeError):

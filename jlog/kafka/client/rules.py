@@ -1,4 +1,4 @@
-"""The records that a topic refuses, as far as its settings tell, and warnings about these settings."""
+"""The records that a topic refuses, as far as its settings show, and warnings about these settings."""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ class Settings:
     A property `sasl.password` is JLOG_KAFKA_SASL_PASSWORD in the environment, `sasl.password=…` on a line of a file.
     JLOG_KAFKA_CONFIG names a file for all. `sasl.password.file` names a file that has nothing but the password, and so for
     every secret. What is given wins over every preset. `prefix` begins every name that jlog keeps for itself in the cluster
-    (see Names). ValueError for a name that is none, and for one that is jlog's to set; OSError for a file that cannot be read.
+    (see Names). Raises ValueError for a name that is not one, and for a setting that only jlog sets; OSError for a file that
+    cannot be read.
 
     ends: of the flow's source and sink those that are topics. The first one is the end that these settings are for, or
         None: its own, such as `sink.sasl.username`, win over those for both ends.
@@ -117,14 +118,14 @@ class Settings:
         found = _of_end(found, ends)
         for name in found:
             if not _NAME.match(name):
-                raise ValueError(f"{name!r} is no setting of librdkafka's")
+                raise ValueError(f"{name!r} is not a setting of librdkafka")
             if name in OURS:
-                raise ValueError(f"{name} is not to be set: {_why(name)}")
+                raise ValueError(f"{name} cannot be set: {_why(name)}")
         self.given = _with_secrets(found)
         self.names = Names(str(self.given.get(PREFIX, "")))
         self.servers = url.servers
-        self.last_said = ""  # the reason why no broker can be reached, as a client has told it
-        self.unreachable = False  # whether a client has told that no broker can be reached
+        self.last_said = ""  # the reason why no broker can be reached, as a client has said it
+        self.unreachable = False  # whether a client has said that no broker can be reached
 
     def __repr__(self) -> str:
         return f"<jlog.kafka.Settings {self.servers} {self.shown()}>"
@@ -186,7 +187,7 @@ def _of_end(given: Mapping[str, Any], ends: Sequence[End | None]) -> dict[str, A
         if end not in ENDS:
             common[name] = value
         elif end not in ends:
-            raise ValueError(f"{name} is not to be set: it is for a flow that has a topic as its {end}")
+            raise ValueError(f"{name} cannot be set: it is for a flow that has a topic as its {end}")
         elif end == ends[0]:
             own[rest] = value
     return common | own
@@ -213,7 +214,7 @@ def parse_pair(text: str) -> tuple[str, str]:
     """Parses the NAME=VALUE of -X."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"{name!r} is no setting; write NAME=VALUE")
+        raise ValueError(f"{name!r} is not a setting; write NAME=VALUE")
     return name.strip(), value.strip()
 
 
@@ -244,4 +245,4 @@ def from_surroundings() -> dict[str, str]:
 def _why(name: str) -> str:
     if name in ("bootstrap.servers", "metadata.broker.list"):
         return "the URL names the brokers"
-    return "what jlog promises hangs on the value that it sets"
+    return "jlog's guarantees depend on its value"

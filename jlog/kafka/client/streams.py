@@ -18,13 +18,26 @@ QUEUED_KILOBYTES = 8_192
 
 
 class Stream:
-    """Iterates over the committed messages of one partition from offset `first` up to `end`. `next` may be put back."""
+    """Iterates over the committed messages of one partition from offset `first` up to `end`. `next` may be put back.
 
-    def __init__(self, settings: Settings, topic: str, partition: int, first: int, end: int, stop: Stop | None = None) -> None:
+    how: settings of the consumer.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        partition: int,
+        first: int,
+        end: int,
+        stop: Stop | None = None,
+        **how: Any,
+    ) -> None:
         self._settings = settings
         self._place = TopicPartition(topic, partition, first)
         self._end = end
         self._stop = stop or Stop()
+        self._how = how
         self._messages = self._read() if first < end else iter(())
         self._back: list[Any] = []
 
@@ -39,7 +52,7 @@ class Stream:
 
     def _read(self) -> Iterator[Any]:
         with told(f"reading topic {self._place.topic}", self._settings, f"Read on topic {self._place.topic}"):
-            conf = self._settings.for_consumer(queued_max_messages_kbytes=QUEUED_KILOBYTES)
+            conf = self._settings.for_consumer(queued_max_messages_kbytes=QUEUED_KILOBYTES, **self._how)
             consumer = Consumer(conf)
             try:
                 consumer.assign([self._place])

@@ -1,7 +1,7 @@
 """Watches the brokers and topics of a flow, also while no records come.
 
-A client tells neither of a new partition, nor of a topic that is deleted and made again, nor, while it is idle, of brokers that
-are gone.
+A client reports neither a new partition, nor a topic that is deleted and created again, nor, while it is idle, brokers that are
+gone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_EVERY = 3.0  # seconds between two looks
 class Topology:
     """An answer of the brokers. `asked_at` is the monotonic time of the question. `error` says why there was no answer: a
     Retry, or an error that stays. Where there was one, a topic that is not in `topics` did not exist at either of two looks.
-    `table_end` is the end of the watched table, behind all of its rows."""
+    `table_end` is the end of the watched table, after all of its rows."""
 
     asked_at: float
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Watcher:
     def _look(self) -> Topology:
         asked_at = time.monotonic()
         try:
-            self._cluster.check(self._wanted[0])  # tells sooner than the questions below that no broker takes a connection
+            self._cluster.check(self._wanted[0])  # finds out sooner than the questions below that no broker takes a connection
             topics = self._cluster.topics(matching_topics(self._cluster, self._wanted, self._exclude))
             tables = [(name, 0) for name in topics if name == self._table]
             ends = self._cluster.ends_of(tables, committed=False)

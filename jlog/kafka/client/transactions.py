@@ -1,4 +1,4 @@
-"""A transactional producer: begins, flushes, commits and aborts, and tells what an error means."""
+"""A transactional producer: begins, flushes, commits and aborts, and finds out what an error means."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class RecordAt:
 
 class Transactions:
     """The transactions of one mirror, which stores its source position in `table`. The table's name is the transactional id:
-    start() fences all instances that were started before. Which one is the last the claims in the table say.
+    start() fences all instances that were started before. The claims in the table decide which instance is the newest.
 
-    check_topic: is called with a topic of which the client has said that it does not exist, or has no such partition. It raises
-    what has become of it, and returns where nothing has: a broker is behind.
+    check_topic: is called with a topic if the client has said that it does not exist, or has no such partition. It raises an
+    error if the topic has changed. If it returns, the topic is as it was, and one broker is late.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Transactions:
         self._failure = self._refused = None
         self._begun = False
         # The claim comes before the fence. So an instance that is fenced finds the newer claim, and never fences back.
-        self._claims.make()
+        self._claims.claim()
         self._until_done(self._producer.init_transactions, "beginning transactions", time.monotonic() + START_SECONDS)
         self._claims.check()  # an instance that has claimed since may have been fenced by this one: it begins again
 
@@ -128,7 +128,7 @@ class Transactions:
         self.abort()
 
     def follow_claims(self, table_end: int) -> None:
-        """Raises Fenced where another instance has taken over. Without records nothing else tells."""
+        """Raises Fenced where another instance has taken over. Without records nothing else finds that out."""
         self._claims.follow(table_end)
 
     @property
@@ -192,8 +192,8 @@ class Transactions:
         return is_sound
 
     def close(self) -> None:
-        """Aborts what is open, if the brokers answer soon: until then it hides the records of others behind it from those who
-        read committed records."""
+        """Aborts what is open, if the brokers answer soon: until then it hides the records of others after it from readers of
+        committed records."""
         if self._producer is not None and self._begun:
             with suppress(KafkaException):
                 self._producer.purge()
@@ -222,7 +222,7 @@ class Transactions:
             raise self.what_failed(KafkaException(self._failure), f"producing to topic {self._failed_topic}")
 
     def _until_done(self, call: Callable[[float], Any], what: str, until: float = float("inf")) -> None:
-        """Repeats a call of the client after a time-out, which makes it go on."""
+        """Repeats a call of the client after a time-out: the client then goes on with it."""
         while True:
             try:
                 call(self._stop.slice(0.5))
@@ -262,7 +262,7 @@ class Transactions:
         return as_ours(error, what, self._settings, needs)
 
     def _what_changed(self, topic: str, error: KafkaException, what: str) -> Exception:
-        """Finds out what has become of a topic that the client does not know, or not with this partition."""
+        """Returns the error for a topic that the client does not know, or not with this partition."""
         try:
             self._check_topic(topic)
         except JournalError as changed:
@@ -280,8 +280,8 @@ class Transactions:
         return error
 
     def _fenced(self) -> JournalError:
-        """Finds out what fenced this instance: another one, which is in the table; or the broker, which gives up a transaction
-        that takes longer than transaction.timeout.ms."""
+        """Returns the error that says what has fenced this instance: another one, which is in the table; or the broker, which
+        gives up a transaction that takes longer than transaction.timeout.ms."""
         newer = self._claims.newer()
         if newer is not None:
             return newer

@@ -35,7 +35,7 @@ def parse(url: str) -> TopicUrl:
     """Parses kafka://HOST[:PORT][,HOST[:PORT]]/TOPIC[?partition=N]. Raises ValueError for anything else."""
     found = parse_any(url)
     if len(found.topics) != 1 or not is_topic_name(found.topics[0]):
-        raise ValueError(f"{_shown(url)} names no single topic; write {SCHEME}HOST:PORT/TOPIC")
+        raise ValueError(f"{_shown(url)} does not name one topic; write {SCHEME}HOST:PORT/TOPIC")
     return found
 
 
@@ -43,7 +43,7 @@ def parse_topics(url: str) -> TopicUrl:
     """Parses the same with one or several topics, or patterns with *: kafka://HOST:PORT/orders,clicks.*"""
     found = parse_any(url)
     if not found.topics or not all(_PATTERN.match(topic) for topic in found.topics):
-        raise ValueError(f"{_shown(url)} names no topics; write {SCHEME}HOST:PORT/TOPIC[,TOPIC]")
+        raise ValueError(f"{_shown(url)} does not name topics; write {SCHEME}HOST:PORT/TOPIC[,TOPIC]")
     if found.partition is not None and (len(found.topics) > 1 or not is_topic_name(found.topics[0])):
         raise ValueError(f"{_shown(url)} names a partition of more than one topic; name one topic")
     return found
@@ -52,7 +52,7 @@ def parse_topics(url: str) -> TopicUrl:
 def parse_any(url: str) -> TopicUrl:
     """Parses the same with or without topics: kafka://HOST:PORT is a whole cluster."""
     if url[: len(SCHEME)].lower() != SCHEME:
-        raise ValueError(f"{_shown(url)} is no URL of a topic; write {SCHEME}HOST:PORT/TOPIC")
+        raise ValueError(f"{_shown(url)} is not the URL of a topic; write {SCHEME}HOST:PORT/TOPIC")
     rest, _, query = url[len(SCHEME) :].partition("?")
     servers, _, path = rest.partition("/")
     if "@" in servers:
@@ -78,7 +78,7 @@ def _partition(url: str, query: str) -> int | None:
         return None
     fields = parse_qsl(query, keep_blank_values=True)
     if len(fields) != 1 or fields[0][0] != "partition" or not re.fullmatch(r"\d{1,9}", fields[0][1], re.ASCII):
-        raise ValueError(f"{_shown(url)}: behind the ? there is only partition=N; settings go to -X or --config")
+        raise ValueError(f"{_shown(url)}: only partition=N may follow the ?; give settings with -X or --config")
     return int(fields[0][1])
 
 
