@@ -207,29 +207,39 @@ def fill(cluster: Cluster, load: Load, *, partitions: int, compression: str, val
     return topic
 
 
-def capture(cluster: Cluster, topic: str) -> Run:
+def capture(cluster: Cluster, topic: str, records: int) -> Run:
+    """Measures from the first append on: to log in takes a while, once."""
     from jlog.kafka import Capture
 
     def run(directory: Path) -> tuple[int, float]:
+        flow = Capture(cluster.url(topic), directory / "journal", config=cluster.security)
+        while not (first := flow.stats.records):
+            flow.step(timeout=1)
         begin = perf_counter()
-        stats = Capture(cluster.url(topic), directory / "journal", until_end=True, config=cluster.security).run()
-        return stats.records, perf_counter() - begin
+        while flow.stats.records < records:
+            flow.step(timeout=1)
+        seconds = perf_counter() - begin
+        flow.close()
+        return records - first, seconds
 
     return run
 
 
 def consume(cluster: Cluster, topic: str, partitions: int) -> Run:
-    """Takes value, key, headers, time and offset from each message, and drops them."""
+    """Takes value, key, headers, time and offset from each message, and drops them. Measures from the first message on."""
 
     def run(_directory: Path) -> tuple[int, float]:
         from confluent_kafka import Consumer, TopicPartition
 
-        begin = perf_counter()
         consumer: Any = Consumer({**CONSUMER, **cluster.settings})
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         records = ended = 0
-        while ended < partitions:
-            for message in consumer.consume(AT_ONCE, 0.1):
+        found: list[Any] = []
+        while not found:
+            found = consumer.consume(AT_ONCE, 0.1)
+        begin = perf_counter()
+        while True:
+            for message in found:
                 if message.error() is None:
                     _ = (
                         message.value(),
@@ -241,6 +251,9 @@ def consume(cluster: Cluster, topic: str, partitions: int) -> Run:
                     records += 1
                 else:
                     ended += 1
+            if ended == partitions:
+                break
+            found = consumer.consume(AT_ONCE, 0.1)
         seconds = perf_counter() - begin
         consumer.close()
         return records, seconds
@@ -288,10 +301,11 @@ def captured(
     @contextmanager
     def prepare(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
         with open_broker(settings) as cluster:
+            records = settings.load.chunks * settings.load.chunk_records
             topic = fill(cluster, settings.load, partitions=partitions, compression=compression, values=values)
             bare = Way("bare consume(1000), every field taken", consume(cluster, topic, partitions))
             calls = Way("librdkafka's C calls, without a journal", call(cluster, topic, partitions))
-            yield Way("mirror from-kafka", capture(cluster, topic)), bare if rival == "bare" else calls
+            yield Way("mirror from-kafka", capture(cluster, topic, records)), bare if rival == "bare" else calls
 
     return prepare
 
