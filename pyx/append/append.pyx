@@ -24,7 +24,7 @@ from jlog._core.format.format cimport (
 )
 from jlog._core.records.encode cimport Records
 from jlog._core.process.operation cimport (
-    ADOPT,
+    INGEST,
     APPEND,
     COUNT,
     DONE,
@@ -37,7 +37,7 @@ from jlog._core.process.operation cimport (
     OPTIONS,
     SYNC_FAILED,
     TURN,
-    Adopt,
+    Ingest,
     Append,
     ChangeOptions,
     Count,
@@ -62,7 +62,7 @@ from jlog._core.buffer.publish cimport jlog_block_base, jlog_block_crc, jlog_cla
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_room, jlog_is_full, jlog_may_append, jlog_period_is_over
 from jlog._core.system.atomic cimport jlog_store_release
 from jlog._core.system.clock cimport jlog_clock_us, jlog_now_us
-from jlog._core.append.roll cimport adopt, has_records, replace, roll, state_is_newer
+from jlog._core.append.roll cimport ingest, has_records, replace, roll, state_is_newer
 
 cdef extern from "Python.h" nogil:
     PyObject *tuple_item "PyTuple_GET_ITEM" (PyObject *values, Py_ssize_t index)
@@ -109,8 +109,8 @@ cdef int step(WritingProcess process, Operation *operation) noexcept nogil:
         return count_sealed(process.buffer.page, <Count *> operation)
     if operation.kind == TURN:
         return turn_period(process, operation)
-    if operation.kind == ADOPT:
-        return adopt(process, <Adopt *> operation)
+    if operation.kind == INGEST:
+        return ingest(process, <Ingest *> operation)
     if operation.kind == FLUSH:
         return flush(process, <Flush *> operation)
     status = close_block(process, operation)

@@ -24,11 +24,11 @@ from jlog._core.format.format cimport (
     jlog_segment_name,
 )
 from jlog._core.process.operation cimport (
-    ADOPT,
+    INGEST,
     DONE,
     NEEDS_LEASE,
     NEEDS_SEGMENT,
-    Adopt,
+    Ingest,
     NewRecords,
     Operation,
     Prepared,
@@ -99,18 +99,18 @@ cdef int roll(WritingProcess process, Operation *operation) noexcept nogil:
     return open_prepared(process, operation, offset, end, now_us)
 
 
-cdef int adopt(WritingProcess process, Adopt *adopt) noexcept nogil:
+cdef int ingest(WritingProcess process, Ingest *ingest) noexcept nogil:
     """Makes the prepared file, a synced segment with all its records, the open segment. Does nothing if other records came
     since the generation that it was completed for."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef int status = drain(process, &adopt.new.head)
-    if status != DONE or page.generation != adopt.completed_for or jlog_word_used(slot.word) != 0:
+    cdef int status = drain(process, &ingest.new.head)
+    if status != DONE or page.generation != ingest.completed_for or jlog_word_used(slot.word) != 0:
         return status
-    if not jlog_may_append(page, adopt.new.records.count):
+    if not jlog_may_append(page, ingest.new.records.count):
         return NEEDS_LEASE
-    status = open_prepared(process, &adopt.new.head, adopt.last_offset, adopt.end, adopt.clock_us)
-    adopt.adopted = status == DONE
+    status = open_prepared(process, &ingest.new.head, ingest.last_offset, ingest.end, ingest.clock_us)
+    ingest.ingested = status == DONE
     return status
 
 
@@ -137,16 +137,16 @@ cdef int open_prepared(WritingProcess process, Operation *operation, uint64_t of
             page.state = page.generation
         publish_direct(process, new, first, end, offset, now_us)
         # The period begins only now: if it began before and this process were killed, the segment before would go on into this
-        # period. If this process is killed here, the new segment ends with its first block. Adopted records may have been
+        # period. If this process is killed here, the new segment ends with its first block. Ingested records may have been
         # completed in the period before; then the next append rolls.
         began_us = jlog_now_us(&process.buffer.clock)
-        jlog_begin_period(page, min(began_us, now_us) if operation.kind == ADOPT else began_us)
+        jlog_begin_period(page, min(began_us, now_us) if operation.kind == INGEST else began_us)
     else:
         jlog_rotate(page, first, end, first, 0, jlog_block_capacity(page, end))
         operation.rotated = True
     page.sealed_bytes = page.next_sealed_bytes
     page.reserved_end = prepared.reserved_end
-    process.descriptors.adopt(first, prepared.fd, 0)
+    process.descriptors.take(first, prepared.fd, 0)
     prepared.fd = -1
     return DONE
 
@@ -218,7 +218,7 @@ cdef int replace(WritingProcess process, Operation *operation) noexcept nogil:
     jlog_store_release(&page.incarnation, page.incarnation + 1)
     operation.rotated = True
     operation.rolling.wants_name = False
-    process.descriptors.adopt(segment, prepared.fd, 0)
+    process.descriptors.take(segment, prepared.fd, 0)
     prepared.fd = -1
     return DONE
 

@@ -24,7 +24,7 @@ cdef class Descriptors:
 
     cdef bint is_current(self, const Descriptor *found) noexcept nogil
     cdef int of_open(self, uint64_t segment) noexcept nogil
-    cdef void adopt(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil
+    cdef void take(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil
     cdef int borrow(self, uint64_t segment, uint64_t *doubtful) noexcept nogil
     cdef void forget_before(self, uint64_t segment) noexcept nogil
     cdef void forget_removed(self) noexcept nogil

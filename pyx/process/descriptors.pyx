@@ -63,14 +63,14 @@ cdef class Descriptors:
         jlog_segment_name(name, segment)
         fd = jlog_open_at(self.directory, name, O_RDWR, 0)
         if fd >= 0:
-            self.adopt(segment, fd, doubtful_now(self.buffer.page, 0))
+            self.take(segment, fd, doubtful_now(self.buffer.page, 0))
         return fd
 
     cdef bint is_current(self, const Descriptor *found) noexcept nogil:
         """Returns whether the descriptor's file certainly still has the segment's name: no other file has taken it since."""
         return found.incarnation == jlog_load_acquire(&self.buffer.page.incarnation)
 
-    cdef void adopt(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil:
+    cdef void take(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil:
         """Makes this the descriptor of the open segment. The one before is kept until its segment is synced, because Linux
         reports a failed write-back through descriptors that were open when it happened."""
         jlog_leaf_lock()

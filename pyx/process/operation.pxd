@@ -33,7 +33,7 @@ cdef enum:
     OPTIONS = 4  # ChangeOptions
     COUNT = 5  # Count
     TURN = 6  # Operation: it rolls if the period of the open segment is over
-    ADOPT = 7  # Adopt
+    INGEST = 7  # Ingest
 
 # The journal's options, as plain numbers. All but `precommit` stand in the page.
 cdef struct Options:
@@ -91,14 +91,14 @@ cdef struct Operation:
     BlockClose closing
     Rolling rolling
 
-# The place where a direct block or an adopted file was published. Generation 0: it was not published.
+# The place where a direct block or an ingested file was published. Generation 0: it was not published.
 cdef struct Published:
     uint64_t generation  # the generation that the rotation opened
     uint64_t segment
     uint64_t end
     uint64_t incarnation
 
-# The common beginning of Append and Adopt: records that get the next sequences, and state.
+# The common beginning of Append and Ingest: records that get the next sequences, and state.
 cdef struct NewRecords:
     Operation head
     Records records
@@ -115,13 +115,13 @@ cdef struct Append:
     void *body  # the EncodedRecords that hold `records`
     bint direct  # the records become a direct block
 
-cdef struct Adopt:
+cdef struct Ingest:
     NewRecords new
     uint64_t completed_for  # generation for which the prepared file is completed
     uint64_t last_offset  # where the last block of the file begins
     uint64_t end  # where that block ends
     int64_t clock_us  # time of the records that have the clock's time
-    bint adopted
+    bint ingested
 
 cdef struct Flush:
     Operation head
@@ -139,8 +139,8 @@ cdef struct Count:
 
 
 cdef inline NewRecords *new_records(Operation *operation) noexcept nogil:
-    """Returns the records of an Append or Adopt; NULL for another kind."""
-    return <NewRecords *> operation if operation.kind == APPEND or operation.kind == ADOPT else NULL
+    """Returns the records of an Append or Ingest; NULL for another kind."""
+    return <NewRecords *> operation if operation.kind == APPEND or operation.kind == INGEST else NULL
 
 
 cdef inline int failed(Operation *operation, int error, const char *what) noexcept nogil:

@@ -1,4 +1,4 @@
 from jlog._core.system.lock cimport Deadline
 from jlog._core.append.operations cimport Operations
 
-cdef object adopt(Operations operations, str path, pieces, dict state, Deadline deadline)
+cdef object ingest(Operations operations, str path, pieces, dict state, Deadline deadline)

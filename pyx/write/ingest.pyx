@@ -1,4 +1,4 @@
-"""Writes records into a file of their own, without the journal, and adopts the file as a segment without copying it.
+"""Writes records into a file of their own, without the journal, and ingests the file as a segment without copying it.
 
 The file begins with room for the segment's header and the state, and before each body there is room for the block's header.
 These parts depend on the journal. They are written and synced once the journal is known, before the append lock is taken. Under
@@ -25,7 +25,7 @@ from jlog._core.format.format cimport (
     jlog_block_header,
     jlog_crc32c,
 )
-from jlog._core.process.operation cimport ADOPT, Adopt, Prepared
+from jlog._core.process.operation cimport INGEST, Ingest, Prepared
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.buffer.page cimport jlog_page, jlog_slot, jlog_word_used
 from jlog._core.system.atomic cimport jlog_load_acquire
@@ -42,7 +42,7 @@ from jlog.system.files import naming, open_file
 cdef enum:
     CLOCK_REALTIME = 0
     HEAD_BYTES = 64 << 10  # room before the block of the first body
-    TRIES = 3  # attempts while other writers append; adopt() then gives up
+    TRIES = 3  # attempts while other writers append; ingest() then gives up
 
 _CODECS = {"none": JLOG_CODEC_NONE, "lz4": JLOG_CODEC_LZ4}
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)  # no link can be made: another file system, or no links
@@ -54,7 +54,7 @@ Piece = namedtuple(
 
 cdef class SegmentBuilder:
     """Writes a new file at `path`. Each add() writes one piece, which becomes a block. Close the builder before the file is
-    adopted. If an add() fails to write, the builder has no pieces any more, and the file is of no use.
+    ingested. If an add() fails to write, the builder has no pieces any more, and the file is of no use.
 
     compression: "none" or "lz4".
     """
@@ -164,9 +164,9 @@ cdef object spoiled(path, offset, reason):
     return JournalError(f"{path}: at byte {offset}: {reason}; write the file anew")
 
 
-cdef object adopt(Operations operations, str path, pieces, dict state, Deadline deadline):
+cdef object ingest(Operations operations, str path, pieces, dict state, Deadline deadline):
     """Makes the file the newest segment. Returns its first sequence; None if that is impossible, and then changes nothing."""
-    cdef Adopt adopt
+    cdef Ingest ingest
     cdef jlog_page *page = operations.process.buffer.page
     end = end_of(pieces)
     for _ in range(TRIES):
@@ -181,32 +181,32 @@ cdef object adopt(Operations operations, str path, pieces, dict state, Deadline 
             return None
         if not operations.state.read() or operations.state.generation != <uint64_t> generation:
             continue
-        memset(&adopt, 0, sizeof(adopt))
-        adopt.new.head.kind = ADOPT
-        adopt.new.state = <void *> state
-        operations.state.check(&adopt.new)
-        adopt.completed_for = generation
-        adopt.last_offset, adopt.end = pieces[-1].offset, end
-        sum_up(&adopt, pieces)
+        memset(&ingest, 0, sizeof(ingest))
+        ingest.new.head.kind = INGEST
+        ingest.new.state = <void *> state
+        operations.state.check(&ingest.new)
+        ingest.completed_for = generation
+        ingest.last_offset, ingest.end = pieces[-1].offset, end
+        sum_up(&ingest, pieces)
         with naming(operations.process.path):
-            if not prepare(operations, &adopt, path, pieces, state, (segment, offset, sequence)):
+            if not prepare(operations, &ingest, path, pieces, state, (segment, offset, sequence)):
                 return None
-        operations.run(&adopt.new.head, deadline)
-        if adopt.adopted:
-            return adopt.new.sequence
+        operations.run(&ingest.new.head, deadline)
+        if ingest.ingested:
+            return ingest.new.sequence
     return None
 
 
-cdef int sum_up(Adopt *adopt, pieces) except -1:
+cdef int sum_up(Ingest *ingest, pieces) except -1:
     """Fills in the totals of all pieces."""
-    adopt.new.block_count = len(pieces)
-    adopt.new.records.has_state = True
-    adopt.new.records.explicit_max_us = INT64_MIN
+    ingest.new.block_count = len(pieces)
+    ingest.new.records.has_state = True
+    ingest.new.records.explicit_max_us = INT64_MIN
     for piece in pieces:
-        adopt.new.records.count += <uint64_t> piece.records
-        adopt.new.records.bytes += <uint64_t> piece.raw_bytes
-        adopt.new.records.explicit_count += <uint64_t> piece.explicit_count
-        adopt.new.stored.bytes += <uint64_t> piece.stored_bytes
+        ingest.new.records.count += <uint64_t> piece.records
+        ingest.new.records.bytes += <uint64_t> piece.raw_bytes
+        ingest.new.records.explicit_count += <uint64_t> piece.explicit_count
+        ingest.new.stored.bytes += <uint64_t> piece.stored_bytes
     return 0
 
 
@@ -232,7 +232,7 @@ cdef object empty_place(jlog_page *page):
     return place if used == 0 and jlog_load_acquire(&page.generation) == generation else None
 
 
-cdef bint prepare(Operations operations, Adopt *adopt, str path, pieces, dict state, previous) except -1:
+cdef bint prepare(Operations operations, Ingest *ingest, str path, pieces, dict state, previous) except -1:
     """Completes the file under a second name, in the journal's directory, where the operation takes it. Returns False if the
     state does not fit into the file, or the file cannot be a segment."""
     cdef WritingProcess process = operations.process
@@ -260,19 +260,19 @@ cdef bint prepare(Operations operations, Adopt *adopt, str path, pieces, dict st
     memcpy(prepared.name, <const char *> <bytes> name, len(name) + 1)
     prepared.has_block = True
     prepared.replaces = JLOG_NONE
-    prepared.reserved_end = adopt.end
+    prepared.reserved_end = ingest.end
     try:
-        JLOG_FAILPOINT(b"adopt.linked")
-        if not can_be_segment(fd, path, adopt.end):
+        JLOG_FAILPOINT(b"ingest.linked")
+        if not can_be_segment(fd, path, ingest.end):
             operations.prepared.drop(prepared)
             return False
         jlog_share(fd, process.descriptors.directory)
-        write_headers(process, adopt, fd, path, pieces, head, previous[2])
-        JLOG_FAILPOINT(b"adopt.completed")
+        write_headers(process, ingest, fd, path, pieces, head, previous[2])
+        JLOG_FAILPOINT(b"ingest.completed")
     except BaseException:
         operations.prepared.drop(prepared)
         raise
-    adopt.new.head.rolling.prepared = prepared
+    ingest.new.head.rolling.prepared = prepared
     return True
 
 
@@ -311,7 +311,7 @@ cdef bytes head_of(Operations operations, dict state, previous):
                                 durable_end=page.durable_end, clamp_us=clamp_us)
 
 
-cdef int write_headers(WritingProcess process, Adopt *adopt, int fd, str path, pieces, bytes head, uint64_t sequence) except -1:
+cdef int write_headers(WritingProcess process, Ingest *ingest, int fd, str path, pieces, bytes head, uint64_t sequence) except -1:
     """Writes `head` and the header of each piece's block, and syncs the file. The first record gets `sequence`."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_block_content content
@@ -319,7 +319,7 @@ cdef int write_headers(WritingProcess process, Adopt *adopt, int fd, str path, p
     cdef int64_t now_us = max(jlog_clock_us(CLOCK_REALTIME), page.clamp_us)
     cdef uint64_t segment = sequence, offset
     cdef int error = jlog_write_at(fd, <const uint8_t *> head, len(head), 0)
-    adopt.clock_us = now_us
+    ingest.clock_us = now_us
     for piece in pieces:
         if error != 0:
             break

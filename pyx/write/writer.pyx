@@ -10,7 +10,7 @@ from libc.string cimport memset, strcmp
 from jlog._core.write.attachment cimport Attachment
 from jlog._core.records.encode cimport EncodedRecords, as_bytes
 from jlog._core.format.format cimport JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
-from jlog._core.write.ingest cimport adopt
+from jlog._core.write.ingest cimport ingest
 from jlog._core.system.lock cimport Deadline
 
 from jlog._core.process.operation cimport APPEND, Append
@@ -215,17 +215,17 @@ cdef class Writer:
         self.raise_if_closed()
         return self.extend_body(body_of_arrow(data), state)
 
-    def adopt(self, path, pieces, /, state=None):
+    def ingest(self, path, pieces, /, state=None):
         """Makes the file that a jlog.ingest.SegmentBuilder has written the newest segment, without copying it. Readers see all
         of its records together, and with them the new `state`, as extend takes it. Returns the sequence of the first record.
-        Returns None, and changes nothing, if the file cannot be adopted: then read_piece and extend_body append the records.
+        Returns None, and changes nothing, if the file cannot be ingested: then read_piece and extend_body append the records.
 
         path: a file on the journal's file system. It keeps this name, and gets a second one in the journal. The builder is
             closed, and the file must not be changed any more.
         pieces: the builder's `pieces`.
-        The file cannot be adopted while the newest segment has no record, or while other writers keep appending; if the state
+        The file cannot be ingested while the newest segment has no record, or while other writers keep appending; if the state
         does not fit into the room that the file has for it (64 KiB); if limit_bytes would be exceeded; if the file belongs to
-        another user, or has other names, because it was adopted before for example.
+        another user, or has other names, because it was ingested before for example.
         The file itself is synced. That it belongs to the journal survives a power loss only after sync(), as with appended
         records. Raises as extend does; ValueError for pieces that are not the builder's; JournalError if the file was cut off.
         """
@@ -236,7 +236,7 @@ cdef class Writer:
         self.raise_if_closed()
         attachment.pin()
         try:
-            sequence = adopt(attachment.operations, os.fspath(path), pieces, entries, deadline)
+            sequence = ingest(attachment.operations, os.fspath(path), pieces, entries, deadline)
             if sequence is None or attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
                 return sequence
             return self.durable(attachment, sequence, deadline)

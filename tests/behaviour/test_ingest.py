@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 def test_its_records_are_the_next_ones_and_the_file_a_segment(path: Path, tmp_path: Path, compression: str) -> None:
     file = built(tmp_path / "file", compression=compression)
     with jlog.Writer(path) as writer:
-        assert writer.adopt(file.path, file.pieces, STATE) == 1
+        assert writer.ingest(file.path, file.pieces, STATE) == 1
         assert writer.append(b"last") == 10_001
         assert os.path.samefile(file.path, path / f"{1:020}.seg")
     os.unlink(file.path)
@@ -69,7 +69,7 @@ def test_keys_headers_and_times_are_those_of_the_rows(path: Path, tmp_path: Path
     file = built(tmp_path / "file", table, pieces=1)
     before = datetime.now(timezone.utc)
     with jlog.Writer(path) as writer:
-        writer.adopt(file.path, file.pieces, STATE)
+        writer.ingest(file.path, file.pieces, STATE)
         writer.append(b"later")
     with jlog.Reader(path, start=1) as reader:
         a, b, later = reader
@@ -92,7 +92,7 @@ def test_one_after_the_other_and_behind_rolls(path: Path, tmp_path: Path) -> Non
                 writer.roll()
                 writer.append(b"after")
                 expected.append(b"after")
-            assert writer.adopt(file.path, file.pieces, {b"file": b"%d" % number}) == len(expected)
+            assert writer.ingest(file.path, file.pieces, {b"file": b"%d" % number}) == len(expected)
             expected += [b"%d-%d" % (number, n) for n in range(100)]
     assert values(path) == expected
     assert jlog.Journal(path).state() == {b"file": b"4"}
@@ -106,7 +106,7 @@ def test_readers_and_subscribers_go_through_it(path: Path, tmp_path: Path) -> No
             target=lambda: found.extend(record.value for _, record in zip(range(10_001), reader.follow(), strict=False))
         )
         thread.start()
-        writer.adopt(file.path, file.pieces, STATE)
+        writer.ingest(file.path, file.pieces, STATE)
         writer.append(b"last")
         thread.join()
     assert found == [*NUMBERS, b"last"]
@@ -132,18 +132,18 @@ def test_beside_others_that_append_every_record_is_there_once(path: Path, tmp_pa
 
     thread = threading.Thread(target=append)
     thread.start()
-    adopted = 0
+    ingested = 0
     try:
         with jlog.Writer(path) as writer:
             for number in range(8):
                 file = built(tmp_path / f"file{number}", [b"ours"] * 100)
-                adopted += writer.adopt(file.path, file.pieces, STATE) is not None
+                ingested += writer.ingest(file.path, file.pieces, STATE) is not None
     finally:
         ended.set()
         thread.join()
     found = values(path)
     assert found.count(b"other") == appended
-    assert found.count(b"ours") == 100 * adopted
+    assert found.count(b"ours") == 100 * ingested
     assert jlog.Journal(path).verify().ok
 
 
@@ -153,20 +153,20 @@ def test_beside_others_that_append_every_record_is_there_once(path: Path, tmp_pa
 def test_not_in_a_journal_without_a_record(tmp_path: Path) -> None:
     file = built(tmp_path / "file")
     with jlog.Writer(tmp_path / "journal") as writer:
-        assert writer.adopt(file.path, file.pieces, STATE) is None
+        assert writer.ingest(file.path, file.pieces, STATE) is None
         assert writer.append(b"a") == 0
-        assert writer.adopt(file.path, file.pieces, STATE) == 1
+        assert writer.ingest(file.path, file.pieces, STATE) == 1
 
 
 def test_not_where_the_live_state_takes_up_its_room(path: Path, tmp_path: Path) -> None:
     file = built(tmp_path / "file")
     with jlog.Writer(path) as writer:
         writer.extend([], state={b"large": random.Random(0).randbytes(65_500)})
-        assert writer.adopt(file.path, file.pieces, STATE) is None
+        assert writer.ingest(file.path, file.pieces, STATE) is None
         writer.extend([], state={b"large": None})
-        assert writer.adopt(file.path, file.pieces, STATE) == 1
+        assert writer.ingest(file.path, file.pieces, STATE) == 1
         with pytest.raises(jlog.RecordTooLarge, match="65536"):
-            writer.adopt(file.path, file.pieces, {b"large": bytes(65_530)})
+            writer.ingest(file.path, file.pieces, {b"large": bytes(65_530)})
 
 
 def test_not_from_another_file_system(path: Path) -> None:
@@ -176,7 +176,7 @@ def test_not_from_another_file_system(path: Path) -> None:
     file = built(elsewhere / f"jlog-test-{os.getpid()}")
     try:
         with jlog.Writer(path) as writer:
-            assert writer.adopt(file.path, file.pieces, STATE) is None
+            assert writer.ingest(file.path, file.pieces, STATE) is None
     finally:
         os.unlink(file.path)
     assert values(path) == [b"first"]
@@ -187,7 +187,7 @@ def test_a_file_that_was_cut_off_is_refused(path: Path, tmp_path: Path) -> None:
     os.truncate(file.path, file.bytes - 1)
     with jlog.Writer(path) as writer:
         with pytest.raises(jlog.JournalError, match="cut off"):
-            writer.adopt(file.path, file.pieces, STATE)
+            writer.ingest(file.path, file.pieces, STATE)
         writer.append(b"second")
     assert values(path) == [b"first", b"second"]
     assert left_over(path) == []
@@ -197,7 +197,7 @@ def test_not_a_file_that_is_longer_than_it_was(path: Path, tmp_path: Path) -> No
     file = built(tmp_path / "file")
     os.truncate(file.path, file.bytes + 1)
     with jlog.Writer(path) as writer:
-        assert writer.adopt(file.path, file.pieces, STATE) is None
+        assert writer.ingest(file.path, file.pieces, STATE) is None
     assert left_over(path) == []
 
 
@@ -217,7 +217,7 @@ def test_not_a_file_that_has_lost_its_name_to_another_one(path: Path, tmp_path: 
 
     monkeypatch.setattr(os, "link", link_and_lose)
     with jlog.Writer(path) as writer:
-        assert writer.adopt(file.path, file.pieces, STATE) is None
+        assert writer.ingest(file.path, file.pieces, STATE) is None
     assert (tmp_path / "segment").read_bytes()[:8] == bytes(8)
     assert left_over(path) == []
 
@@ -228,15 +228,15 @@ def test_not_while_descriptors_are_short(path: Path, tmp_path: Path, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EMFILE, "none left")))
             with pytest.raises(OSError, match="none left"):
-                writer.adopt(file.path, file.pieces, STATE)
+                writer.ingest(file.path, file.pieces, STATE)
         assert left_over(path) == []
-        assert writer.adopt(file.path, file.pieces, STATE) == 1
+        assert writer.ingest(file.path, file.pieces, STATE) == 1
 
 
 def test_state_is_taken_as_extend_takes_it(path: Path, tmp_path: Path) -> None:
     file, value = built(tmp_path / "file"), bytearray(b"before")
     with jlog.Writer(path) as writer:
-        writer.adopt(file.path, file.pieces, {b"key": value})
+        writer.ingest(file.path, file.pieces, {b"key": value})
         value[:] = b"after"
         writer.roll()
         writer.append(b"a")
@@ -248,7 +248,7 @@ def test_pieces_that_are_not_the_builders_are_refused(path: Path, tmp_path: Path
     with jlog.Writer(path) as writer:
         for pieces in (file.pieces[1:], file.pieces[::-1], [file.pieces[0], file.pieces[2]]):
             with pytest.raises(ValueError, match="all pieces of a builder"):
-                writer.adopt(file.path, pieces, STATE)
+                writer.ingest(file.path, pieces, STATE)
 
 
 def test_threads_may_share_a_builder(path: Path, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_threads_may_share_a_builder(path: Path, tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     with jlog.Writer(path) as writer:
-        assert writer.adopt(file.path, file.pieces) == 1
+        assert writer.ingest(file.path, file.pieces) == 1
     assert len(set(values(path))) == 21
     assert jlog.Journal(path).verify().ok
 
@@ -270,7 +270,7 @@ def test_not_above_the_limit_of_the_journal(tmp_path: Path) -> None:
     retention = jlog.Retention(limit_bytes=200 << 10)
     with jlog.Writer(path, retention=retention, segment_bytes=64 << 10) as writer:
         writer.append(b"first")
-        assert writer.adopt(file.path, file.pieces, STATE) is None
+        assert writer.ingest(file.path, file.pieces, STATE) is None
         writer.append(b"second")
     assert values(path) == [b"first", b"second"]
 
@@ -278,8 +278,8 @@ def test_not_above_the_limit_of_the_journal(tmp_path: Path) -> None:
 def test_not_twice(path: Path, tmp_path: Path) -> None:
     file = built(tmp_path / "file")
     with jlog.Writer(path) as writer:
-        assert writer.adopt(file.path, file.pieces, STATE) == 1
-        assert writer.adopt(file.path, file.pieces, STATE) is None
+        assert writer.ingest(file.path, file.pieces, STATE) == 1
+        assert writer.ingest(file.path, file.pieces, STATE) is None
         writer.append(b"last")
     assert values(path) == [b"first", *NUMBERS, b"last"]
     assert jlog.Journal(path).verify().ok
@@ -290,7 +290,7 @@ def test_not_without_a_piece(path: Path, tmp_path: Path) -> None:
     with SegmentBuilder(tmp_path / "file") as file:
         file.add(pyarrow.array([], pyarrow.binary()))
     with jlog.Writer(path) as writer, pytest.raises(ValueError, match="no pieces"):
-        writer.adopt(file.path, file.pieces, STATE)
+        writer.ingest(file.path, file.pieces, STATE)
 
 
 # --- Pieces that are copied -----------------------------------------------------------------------------------------

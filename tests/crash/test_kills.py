@@ -58,8 +58,8 @@ COMPRESSING = {
 FOLLOWING_A_ROLL = {"file.open"}
 # Where the open segment holds state alone, and another file takes its name: tests/crash/test_replacing.py.
 REPLACING = {"replace.noted", "replace.renamed", "replace.rotated", "takeover.replaced", "file.stat"}
-# Where a file of records becomes a segment: tests/crash/test_adopt.py.
-ADOPTING = {"adopt.linked", "adopt.completed"}
+# Where a file of records becomes a segment: tests/crash/test_ingest.py.
+INGESTING = {"ingest.linked", "ingest.completed"}
 # Points of who takes a dead owner's lock over, and what the owner was killed at: tests/crash/test_takeover.py.
 TAKING_OVER = {"takeover.proved", "takeover.taken", "takeover.derived", "takeover.unlinked", "file.unlink"}
 # Points of who opens a journal that a power loss has left: tests/crash/test_recovery.py.
@@ -85,7 +85,7 @@ def test_every_point_that_is_compiled_in_kills_somebody_here():
         *COMPRESSING,
         *FOLLOWING_A_ROLL,
         *REPLACING,
-        *ADOPTING,
+        *INGESTING,
         *TAKING_OVER,
         *RECOVERING,
         *READING,

@@ -26,6 +26,7 @@ REPLACED = {
     r"\bcarry_through\b|\bcarries through\b": "run",
     r"\b(?:switched|switches) away\b": "rotate",
     r"\bholes? in the numbers\b": "gap",
+    r"\badopt": "ingest",
     r"\bclass Member\b|\bcdef struct Call\b": "WritingProcess, Operation",
 }
 

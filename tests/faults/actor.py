@@ -77,7 +77,7 @@ class Actor:
         assert self.writer is not None
         self.writer.roll()
 
-    def adopt(self, parts: int) -> None:
+    def ingest(self, parts: int) -> None:
         """A file of records becomes a segment."""
         import pyarrow
 
@@ -90,11 +90,11 @@ class Actor:
             file.add(pyarrow.array(values, pyarrow.binary()))
         state = {self.name.encode(): b"%d" % unit}
 
-        def adopt(writer: jlog.Writer) -> int:
-            first = writer.adopt(file.path, file.pieces, state)
+        def ingest(writer: jlog.Writer) -> int:
+            first = writer.ingest(file.path, file.pieces, state)
             return writer.extend(values, state=state) if first is None else first  # others were too quick for it
 
-        self._put(unit, values, adopt)
+        self._put(unit, values, ingest)
         os.unlink(file.path)
 
     # --- Reading -----------------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def close(world: World) -> None:
         writer.close()
 
 
-def adopt(world: World) -> None:
+def ingest(world: World) -> None:
     world.number += 1
     path = str(world.root / f"made{world.number}")
     values = [world.value(300) for _ in range(20)]
@@ -176,8 +176,8 @@ def adopt(world: World) -> None:
 
     with SegmentBuilder(path) as file:
         file.add(pyarrow.array(values, pyarrow.binary()))
-    state = {b"adopted": b"%d" % world.number}
-    first = writer_of(world).adopt(path, file.pieces, state)
+    state = {b"ingested": b"%d" % world.number}
+    first = writer_of(world).ingest(path, file.pieces, state)
     assert first is not None
     world.values.update({first + i: value for i, value in enumerate(values)})
     world.state.update(state)
@@ -296,7 +296,7 @@ CALLS: dict[str, tuple[Step, Call]] = {
     "sync": (filled, lambda world: writer_of(world).sync() and None),
     "roll": (filled, lambda world: writer_of(world).roll()),
     "close": (filled, close),
-    "adopt": (filled, adopt),
+    "ingest": (filled, ingest),
     "take over an append": (dead_in("append.encoded", lambda w: w.append(b"x")), lambda world: world.append()),
     "take over a roll": (dead_in("roll.renamed", lambda w: w.roll()), lambda world: world.append()),
     "read": (filled, read),

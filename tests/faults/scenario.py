@@ -94,7 +94,7 @@ class Stage:
             ["extend", dice.randint(1, 20), dice.choice((20, 100)), False], ["extend", 2, 60, True],
             ["extend", 3, 2500, dice.random() < 0.3], ["store", dice.choice((10, 300))],
             ["flush"], ["sync"], ["sync"], ["roll"], ["read"], ["commit", False, 30], ["commit", True, 50], ["checkpoint"],
-            ["leave"], ["clean"], ["adopt", 60],
+            ["leave"], ["clean"], ["ingest", 60],
         ]  # fmt: skip
         return dice.choice(call)
 

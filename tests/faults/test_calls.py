@@ -45,7 +45,7 @@ def test_a_file_read_in_pieces_is_read_as_a_whole():
 @pytest.mark.parametrize(
     ("call", "kind", "at"),
     [("close", "truncate", "1"), ("checkpoint", "sync", "1"), ("rewind", "sync", "1"), ("open", "read", "1"),
-     ("extend large", "open", "1"), ("adopt", "open", "2")],
+     ("extend large", "open", "1"), ("ingest", "open", "2")],
 )  # fmt: skip
 def test_an_error_names_the_file(call, kind, at):
     done = sweep([call], "--fault", kind, at, "EIO")

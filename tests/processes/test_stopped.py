@@ -38,7 +38,7 @@ QUICK = [
 ]
 ALL = [("none", point) for point in WRITING] + [("lz4", point) for point in COMPRESSING]
 REPLACING = ["replace.noted", "replace.renamed", "replace.rotated"]
-ADOPTING = ["adopt.linked", "adopt.completed", "roll.completed", "roll.renamed"]
+INGESTING = ["ingest.linked", "ingest.completed", "roll.completed", "roll.renamed"]
 TAKING_OVER = ["takeover.proved", "takeover.taken", "takeover.derived"]
 
 
@@ -102,20 +102,20 @@ def test_one_stopped_in_a_replacement_delays_by_the_limit_only(victim, all_calls
     all_is_there(tmp_path / "j", victim.acknowledged, acknowledged)
 
 
-@pytest.mark.parametrize("point", few(ADOPTING))
-def test_one_stopped_in_an_adoption_delays_by_the_limit_only(spawn, victim, all_calls_end, tmp_path, point):
-    adopting = spawn()
-    adopting.call("open_writer", "adopting", str(tmp_path / "j"), {"segment_bytes": 256 << 10})
-    adopting.call("append", "adopting", 2)
-    adopting.call("build", "adopting")
-    is_stopped(adopting, point, "adopt", "adopting")
+@pytest.mark.parametrize("point", few(INGESTING))
+def test_one_stopped_in_an_ingestion_delays_by_the_limit_only(spawn, victim, all_calls_end, tmp_path, point):
+    ingesting = spawn()
+    ingesting.call("open_writer", "ingesting", str(tmp_path / "j"), {"segment_bytes": 256 << 10})
+    ingesting.call("append", "ingesting", 2)
+    ingesting.call("build", "ingesting")
+    is_stopped(ingesting, point, "ingest", "ingesting")
     acknowledged = all_calls_end()
     try:
-        adopting.goes_on()
+        ingesting.goes_on()
     except Raised as error:
-        if error.kind != "AssertionError":  # the others appended meanwhile: nothing was adopted
+        if error.kind != "AssertionError":  # the others appended meanwhile: nothing was ingested
             raise
-    all_is_there(tmp_path / "j", victim.acknowledged, adopting.acknowledged, acknowledged)
+    all_is_there(tmp_path / "j", victim.acknowledged, ingesting.acknowledged, acknowledged)
 
 
 @pytest.mark.parametrize("point", few(TAKING_OVER))

@@ -119,7 +119,7 @@ def store(name: str, times: int, size: int = 60_000) -> None:
 
 
 def build(name: str, parts: int = 40, size: int = 1000, pieces: int = 4) -> None:
-    """A file with the next unit, which adopt makes a segment."""
+    """A file with the next unit, which ingest makes a segment."""
     import pyarrow
 
     unit = next(units.setdefault(name, count()))
@@ -130,9 +130,9 @@ def build(name: str, parts: int = 40, size: int = 1000, pieces: int = 4) -> None
     built[name] = unit, parts, file
 
 
-def adopt(name: str) -> None:
+def ingest(name: str) -> None:
     unit, parts, file = built[name]
-    sequence = writers[name].adopt(file.path, file.pieces, {name.encode(): b"%d" % unit})
+    sequence = writers[name].ingest(file.path, file.pieces, {name.encode(): b"%d" % unit})
     assert sequence is not None
     tell("unit", *Unit(name, unit, parts, sequence))
 

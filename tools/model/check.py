@@ -13,7 +13,7 @@ import math
 import sys
 import time
 
-import adopting
+import ingesting
 import cleaning
 import derived
 import failing
@@ -33,7 +33,7 @@ MODELS = (
     recovery,
     replacing,
     cleaning,
-    adopting,
+    ingesting,
     derived,
     full,
     failing,

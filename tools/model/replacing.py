@@ -197,11 +197,11 @@ def rotate_to_it(m, pid):
 @step("even")
 def even(m, pid):
     m.incarnation += m.incarnation % 2
-    m.go(pid, "adopt", m.memory(pid))
+    m.go(pid, "take over", m.memory(pid))
 
 
-@step("adopt")
-def adopt(m, pid):
+@step("take over")
+def take_over(m, pid):
     m.descriptors = put(m.descriptors, m.model.process(pid), (m.memory(pid), m.incarnation))
     m.owner = None
     m.next_call(pid)

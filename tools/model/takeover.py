@@ -10,11 +10,11 @@ def take_slot(m, p):
         return False
     p.slot = m.locks.index(None)
     m.locks = put(m.locks, p.slot, m.spec.process(p.pid))
-    p.pc = "adopt"
+    p.pc = "take over"
 
 
-@step("adopt")
-def adopt_words(m, p):
+@step("take over")
+def take_over_words(m, p):
     """Takes over every word that names the new slot. No other process ever could, since this one now holds the slot's byte.
     The files that the slot's last owner had prepared are removed. The files of other slots belong to living processes."""
     mine = [s for s in m.spares if s[0][0] != p.slot]
@@ -25,7 +25,7 @@ def adopt_words(m, p):
     if p.slot + 1 not in m.words or m.wrong("newcomer ignores the word that names its slot"):
         return begin(m, p)
     p.want = m.words.index(p.slot + 1)
-    p.then, p.after = "unlock", "adopt"
+    p.then, p.after = "unlock", "take over"
     p.pc = "repair" if p.want == APPEND else "unlock"
 
 

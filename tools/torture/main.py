@@ -60,7 +60,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME",
-        help="leave out an action (append, extend, arrow, adopt, flush, sync, roll, close, drop, pickle, fork, clean, archive, "
+        help="leave out an action (append, extend, arrow, ingest, flush, sync, roll, close, drop, pickle, fork, clean, archive, "
         "verify, look, backup, restore), a fault (kill, stop, errors, full, reboot), or an error (EIO, file.sync, …)",
     )
     return parser.parse_args(given)

@@ -75,7 +75,7 @@ class Thread:
             "append": (40, self._append),
             "extend": (30, self._extend),
             "arrow": (6, self._extend_arrow),
-            "adopt": (2, self._adopt),
+            "ingest": (2, self._ingest),
             "flush": (4, lambda writer: writer.flush()),
             "sync": (3, lambda writer: writer.sync()),
             "roll": (2, lambda writer: writer.roll()),
@@ -248,7 +248,7 @@ class Thread:
         array = pyarrow.array([content.value for content in contents], pyarrow.binary())
         self._acknowledged(contents, False, lambda: writer.extend_arrow(array))
 
-    def _adopt(self, writer: jlog.Writer) -> None:
+    def _ingest(self, writer: jlog.Writer) -> None:
         """Turns a file of records into a segment."""
         import pyarrow
 
@@ -262,7 +262,7 @@ class Thread:
                 builder.add(pyarrow.array(values[:20], pyarrow.binary()))
                 builder.add(pyarrow.array(values[20:], pyarrow.binary()))
             state = self._state()
-            self._acknowledged(contents, True, lambda: writer.adopt(builder.path, builder.pieces, state))
+            self._acknowledged(contents, True, lambda: writer.ingest(builder.path, builder.pieces, state))
         finally:
             if os.path.exists(path):
                 os.unlink(path)

@@ -59,7 +59,7 @@ class Writer:
         *,
         state: Mapping[bytes, Buffer | None] | None = None,
     ) -> int: ...
-    def adopt(
+    def ingest(
         self,
         path: str | os.PathLike[str],
         pieces: Sequence[Piece],

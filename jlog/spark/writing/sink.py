@@ -325,7 +325,7 @@ def _append(
             if end <= done:
                 continue
             path = staging.path(part, file, done)
-            if done <= begin and staging.is_segment(file) and writer.adopt(path, file.pieces, note(end)) is not None:
+            if done <= begin and staging.is_segment(file) and writer.ingest(path, file.pieces, note(end)) is not None:
                 continue
             for piece in file.pieces:
                 begin += piece.records

@@ -82,8 +82,8 @@ def test_files_that_cannot_become_segments_are_copied(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_files", "failpoints")
 @pytest.mark.parametrize("visit", [1, 2])
-@pytest.mark.parametrize("point", ["adopt.linked", "adopt.completed", "roll.renamed", "rotate.turned"])
-def test_the_next_driver_ends_the_adoption_of_a_killed_one(tmp_path: Path, point: str, visit: int) -> None:
+@pytest.mark.parametrize("point", ["ingest.linked", "ingest.completed", "roll.renamed", "rotate.turned"])
+def test_the_next_driver_ends_the_ingestion_of_a_killed_one(tmp_path: Path, point: str, visit: int) -> None:
     options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
     sink = StagingSink(VALUE, options, False)
     staged = stage(sink, "q", 0, LARGE)

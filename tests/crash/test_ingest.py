@@ -14,8 +14,8 @@ pytestmark = pytest.mark.usefixtures("failpoints")
 END = values_of("end", 0)[0]
 OPTIONS = {"precommit": 4 << 10, "segment_bytes": 256 << 10}
 POINTS = [
-    ("adopt.linked", 1),
-    ("adopt.completed", 1),
+    ("ingest.linked", 1),
+    ("ingest.completed", 1),
     ("file.write", 1),
     ("file.write", 3),
     ("file.sync", 1),
@@ -47,11 +47,11 @@ def test_killed_beside_another_all_of_the_file_is_in_or_nothing(victim, spawn, t
     reader.start("follow", str(path), END.decode())
     reader.wait_for("following")
     victim.call("arm", f"{point}=kill@{visit}")
-    victim.dies("adopt", "victim")
+    victim.dies("ingest", "victim")
     other.call("append", "other", 3)
     check_units(path, victim.acknowledged + other.acknowledged)
     other.call("build", "other")
-    other.call("adopt", "other")
+    other.call("ingest", "other")
     other.call("append", "other", 3)
     with jlog.Writer(path) as writer:
         writer.append(END)
@@ -63,12 +63,12 @@ def test_killed_beside_another_all_of_the_file_is_in_or_nothing(victim, spawn, t
 def test_killed_alone_all_of_the_file_is_in_or_nothing(victim, spawn, tmp_path, point, visit):
     path, successor = tmp_path / "j", spawn()
     victim.call("arm", f"{point}=kill@{visit}")
-    victim.dies("adopt", "victim")
+    victim.dies("ingest", "victim")
     before = check_units(path, victim.acknowledged)
     successor.call("open_writer", "successor", str(path), {})
     successor.call("append", "successor", 3)
     successor.call("build", "successor")
-    successor.call("adopt", "successor")
+    successor.call("ingest", "successor")
     successor.call("close", "successor")
     records = check_units(path, victim.acknowledged + successor.acknowledged)
     assert records[: len(before)] == before
@@ -81,7 +81,7 @@ def test_a_killed_takeover_is_taken_over(victim, spawn, tmp_path, second):
     taker.call("open_writer", "taker", str(path), {})
     third.call("open_writer", "third", str(path), {})
     victim.call("arm", "roll.renamed=kill@1")
-    victim.dies("adopt", "victim")
+    victim.dies("ingest", "victim")
     taker.call("arm", f"{second}=kill@1")
     taker.dies("append", "taker")
     third.call("append", "third", 3)
@@ -89,15 +89,15 @@ def test_a_killed_takeover_is_taken_over(victim, spawn, tmp_path, second):
 
 
 @pytest.mark.parametrize(("point", "visit"), FAILING)
-def test_an_adoption_with_a_failed_call_has_added_nothing(victim, tmp_path, point, visit):
-    """The file can be adopted again."""
+def test_an_ingestion_with_a_failed_call_has_added_nothing(victim, tmp_path, point, visit):
+    """The file can be ingested again."""
     path = tmp_path / "j"
     victim.call("arm", f"{point}=5@{visit}")
     with pytest.raises(Exception, match=os.strerror(errno.EIO)):
-        victim.call("adopt", "victim")
+        victim.call("ingest", "victim")
     check_units(path, victim.acknowledged)
     victim.call("arm", "")
-    victim.call("adopt", "victim")
+    victim.call("ingest", "victim")
     victim.call("append", "victim", 3)
     check_units(path, victim.acknowledged)
     assert Path(f"{path}.victim").exists()

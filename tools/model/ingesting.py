@@ -11,10 +11,10 @@ from operator import attrgetter
 from small import Small, SmallModel, Steps
 from world import Violation, put
 
-ADOPTED = "adopted"  # the one record of the file
+INGESTED = "ingested"  # the one record of the file
 
 
-class Adopting(Small):
+class Ingesting(Small):
     FIELDS = (
         "generation",
         "published",
@@ -38,12 +38,12 @@ class Adopting(Small):
 step = Steps()
 
 
-class AdoptingModel(SmallModel):
-    Fields, STEPS = Adopting, step
+class IngestingModel(SmallModel):
+    Fields, STEPS = Ingesting, step
 
     def start(self):
         """Starts with a record in the segment 0."""
-        files = (None, (ADOPTED,)), (0, ("first",))
+        files = (None, (INGESTED,)), (0, ("first",))
         name = frozenset([(0, 1)])
         return 0, ("first",), 0, None, files, name, name, frozenset(), self.first_threads(), self.kills
 
@@ -54,8 +54,8 @@ class AdoptingModel(SmallModel):
             named, records = m.files[inode]
             if named != start or records != m.published[start:end]:
                 raise Violation(f"segment {start} holds {records} from {named} on; published is {m.published}")
-        if m.published.count(ADOPTED) > 1:
-            raise Violation(f"the file is adopted twice: {m.published}")
+        if m.published.count(INGESTED) > 1:
+            raise Violation(f"the file is ingested twice: {m.published}")
         for start, inode in m.maybe - m.names:
             if start < len(m.published) and m.files[inode][0] == start:
                 raise Violation(f"power loss: the file of a killed call is back at {start}, of {m.published}")
@@ -123,10 +123,10 @@ def give_name(m, name):
     m.maybe |= {name}
 
 
-# --- Adopting ---
+# --- Ingesting ---
 
 
-@step("adopt")
+@step("ingest")
 def look_at_place(m, pid):
     """Looks without the lock. If the open segment has no record, the name is taken: then the owner appends the records."""
     start = len(m.published)
@@ -164,11 +164,11 @@ def complete(m, pid):
     """Writes the headers, and syncs the file."""
     _, start = m.memory(pid)
     m.files = put(m.files, 0, (start, m.files[0][1]))
-    m.go(pid, "lock to adopt", m.memory(pid))
+    m.go(pid, "lock to ingest", m.memory(pid))
 
 
-@step("lock to adopt")
-def lock_to_adopt(m, pid):
+@step("lock to ingest")
+def lock_to_ingest(m, pid):
     return m.take_lock(pid, "rename", m.memory(pid))
 
 
@@ -178,7 +178,7 @@ def rename(m, pid):
     if m.generation != generation and not m.wrong("the generation is not looked at again under the lock"):
         return give_up(m, pid)
     if start in dict(m.names):
-        raise Violation(f"{start} is in the way of a file that is adopted")
+        raise Violation(f"{start} is in the way of a file that is ingested")
     m.links -= {pid}
     give_name(m, (start, 0))
     m.go(pid, "rotate", start)
@@ -187,26 +187,26 @@ def rename(m, pid):
 @step("rotate")
 def rotate(m, pid):
     m.open, m.generation = m.memory(pid), m.generation + 1
-    m.published = (*m.published, ADOPTED)
+    m.published = (*m.published, INGESTED)
     unlock(m, pid)
 
 
-ADOPT, APPEND, ROLL = ("adopt",), ("append",), ("roll",)
+INGEST, APPEND, ROLL = ("ingest",), ("append",), ("roll",)
 
 SCENARIOS = [
-    AdoptingModel("adopting: beside appends and a roll", (ADOPT + ADOPT, APPEND + ROLL + APPEND, ADOPT), kills=2),
-    AdoptingModel("adopting: three times", (ADOPT + APPEND, ADOPT + ROLL, APPEND + ADOPT), kills=2, quick=False),
+    IngestingModel("ingesting: beside appends and a roll", (INGEST + INGEST, APPEND + ROLL + APPEND, INGEST), kills=2),
+    IngestingModel("ingesting: three times", (INGEST + APPEND, INGEST + ROLL, APPEND + INGEST), kills=2, quick=False),
 ]
 
 
 def wrong(mistake, *programs, **options):
-    return AdoptingModel("", programs, wrong=mistake, **options)
+    return IngestingModel("", programs, wrong=mistake, **options)
 
 
 MISTAKES = [
-    wrong("the generation is not looked at again under the lock", ADOPT, APPEND, kills=0),
-    wrong("the links are not looked at", ADOPT, ADOPT, kills=0),
-    wrong("the links are looked at before its own is made", ADOPT, ADOPT, APPEND, kills=0),
-    wrong("a takeover leaves the file of a killed call", ADOPT, APPEND + ROLL),
-    wrong("a takeover does not sync the directory behind that", ADOPT, APPEND),
+    wrong("the generation is not looked at again under the lock", INGEST, APPEND, kills=0),
+    wrong("the links are not looked at", INGEST, INGEST, kills=0),
+    wrong("the links are looked at before its own is made", INGEST, INGEST, APPEND, kills=0),
+    wrong("a takeover leaves the file of a killed call", INGEST, APPEND + ROLL),
+    wrong("a takeover does not sync the directory behind that", INGEST, APPEND),
 ]
