@@ -154,7 +154,7 @@ cdef int count_sealed(jlog_page *page, Count *count) noexcept nogil:
     """Takes the size that was counted outside the lock, unless a segment was sealed meanwhile."""
     count.taken = jlog_open_slot(page).segment == count.segment
     if count.taken:
-        jlog_store_release(&page.rolling, 0)  # first, because a takeover would restore the size that the last roll noted
+        jlog_store_release(&page.rolling, 0)  # first, because a takeover would restore the size that the last roll stored
         page.sealed_bytes = count.sealed_bytes
     return DONE
 

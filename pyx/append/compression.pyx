@@ -1,4 +1,4 @@
-"""Compresses the open block outside the append lock. The operation that has noted it as closed does it."""
+"""Compresses the open block outside the append lock. The operation that has marked it as closed does it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -21,7 +21,7 @@ cdef enum:
 
 
 cdef object compress_open_block(WritingProcess process, Operation *operation):
-    """Compresses a copy of the block that the operation has noted as closed. It takes a copy because another operation may lose
+    """Compresses a copy of the block that the operation has marked closed. It takes a copy because another operation may lose
     patience and rotate meanwhile: then new records overwrite the body. Returns the compressed bytes, which the operation
     points into; None if the block stays uncompressed."""
     cdef jlog_page *page = process.buffer.page
@@ -30,7 +30,7 @@ cdef object compress_open_block(WritingProcess process, Operation *operation):
     cdef uint32_t used = jlog_word_used(jlog_load_acquire(&slot.word))
     cdef const uint8_t *body = jlog_body(&process.buffer, generation)
     cdef bytes raw, stored
-    if generation != operation.closing.noted_closed or used < JLOG_BASE_BYTES:
+    if generation != operation.closing.marked_closed or used < JLOG_BASE_BYTES:
         return None
     raw = PyBytes_FromStringAndSize(<const char *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES)
     jlog_full_fence()
@@ -59,5 +59,5 @@ cdef int wait_for_generation(WritingProcess process, Operation *operation) excep
         while jlog_load_acquire(&page.generation) == generation and jlog_clock_us(CLOCK_MONOTONIC) < until_us:
             jlog_futex_wait(NULL, 0, PATIENCE_SLICE_US)
     PyErr_CheckSignals()
-    operation.closing.noted_closed = generation
+    operation.closing.marked_closed = generation
     return 0

@@ -65,7 +65,7 @@ cdef int write_direct(WritingProcess process, NewRecords *new, jlog_slot *slot) 
     page.direct = page.generation
     if new.records.has_state:
         page.state = page.generation
-    JLOG_FAILPOINT(b"direct.noted")
+    JLOG_FAILPOINT(b"direct.intent")
     error = jlog_write_two_at(fd, &header, sizeof(header), new.stored.data, new.stored.bytes, slot.offset)
     JLOG_FAILPOINT(b"direct.written")
     if error != 0:

@@ -57,8 +57,8 @@ cdef bint has_records(jlog_page *page) noexcept nogil:
 
 
 cdef bint state_is_newer(jlog_page *page, uint64_t generation) noexcept nogil:
-    """Returns whether a block with state was published since this generation was open. (A note of the open generation belongs
-    to a block that was never published.)"""
+    """Returns whether a block with state was published since this generation was open. (An intent of the open generation
+    belongs to a block that was never published.)"""
     return generation <= page.state and generation < page.generation
 
 
@@ -130,7 +130,7 @@ cdef int open_prepared(WritingProcess process, Operation *operation, uint64_t of
     operation.rolling.sealed_segment = slot.segment
     operation.rolling.sealed_end = slot.offset
     operation.rolling.rolled = True
-    note_sealed(page, slot.offset)
+    store_sealed(page, slot.offset)
     page.counters.rolls += 1
     if prepared.has_block:
         if new.records.has_state:
@@ -181,9 +181,9 @@ cdef int give_name(WritingProcess process, Operation *operation, uint64_t first)
     return DONE
 
 
-cdef void note_sealed(jlog_page *page, uint64_t end) noexcept nogil:
-    """Notes how many bytes the sealed segments will have once the open one, whose blocks end at `end`, is sealed too. A
-    takeover uses the note if the roll came as far as the rotation. While the bytes are stored, the note is 0."""
+cdef void store_sealed(jlog_page *page, uint64_t end) noexcept nogil:
+    """Stores how many bytes the sealed segments will have once the open one, whose blocks end at `end`, is sealed too. A
+    takeover uses them if the roll came as far as the rotation. While they change, there is no intent."""
     jlog_store_release(&page.rolling, 0)
     jlog_store_release(&page.next_sealed_bytes, page.sealed_bytes + end)
     jlog_store_release(&page.rolling, page.generation)
@@ -203,7 +203,7 @@ cdef int replace(WritingProcess process, Operation *operation) noexcept nogil:
         return NEEDS_SEGMENT
     page.new_inode, page.new_end = jlog_inode(prepared.fd), prepared.start_bytes
     jlog_store_release(&page.incarnation, page.incarnation + 1)
-    JLOG_FAILPOINT(b"replace.noted")
+    JLOG_FAILPOINT(b"replace.intent")
     jlog_segment_name(name, segment)
     error = jlog_rename_over(process.descriptors.directory, prepared.name, name)
     if error != 0:

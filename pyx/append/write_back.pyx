@@ -61,7 +61,7 @@ cdef enum:
 
 cdef int close_block(WritingProcess process, Operation *operation) noexcept nogil:
     """Writes the open block to its place in the segment, and opens the next one. There is nothing to do if it is empty. A block
-    that is to be compressed is only noted as closed: this returns NEEDS_COMPRESSION, and the operation calls again with the
+    that is to be compressed is only marked as closed: this returns NEEDS_COMPRESSION, and the operation calls again with the
     compressed body."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
@@ -73,10 +73,10 @@ cdef int close_block(WritingProcess process, Operation *operation) noexcept nogi
     if status != DONE or jlog_word_used(slot.word) == 0:
         return status
     if compressed.generation != page.generation and not is_plain(page, slot, operation):
-        if page.closed == page.generation and operation.closing.noted_closed != page.generation:
+        if page.closed == page.generation and operation.closing.marked_closed != page.generation:
             return NEEDS_WAIT
-        page.closed = operation.closing.noted_closed = page.generation
-        JLOG_FAILPOINT(b"close.noted")
+        page.closed = operation.closing.marked_closed = page.generation
+        JLOG_FAILPOINT(b"close.intent")
         return NEEDS_COMPRESSION
     fd = process.descriptors.of_open(slot.segment)
     if fd < 0:

@@ -1,7 +1,7 @@
 /* The control page at the beginning of `precommit`: its layout, and how the open and the closing block are found in it.
  *
  * The generation, its slot and the slot's word are always true. Everything else in the page is either derived from them,
- * or is a note. A note holds the generation that it is about, so it never needs clearing. docs/format.md, "The pre-commit
+ * or is an intent. An intent holds the generation that it is about, so it never needs clearing. docs/format.md, "The pre-commit
  * buffer", specifies the page; tools/model checks the protocol step by step. room.h tells how much the open block still takes;
  * publish.h appends to it and opens the next one. */
 #ifndef JLOG_PAGE_H
@@ -20,7 +20,7 @@
 #define JLOG_BASE_BYTES 8u                               /* a body begins with its base time */
 #define JLOG_CAPACITY_MIN 4096u
 #define JLOG_CAPACITY_MAX (1u << 30)
-#define JLOG_GENERATION_MIN 2u                           /* a note of 0 names no block, not even the one before the first */
+#define JLOG_GENERATION_MIN 2u                           /* an intent of 0 names no block, not even the one before the first */
 
 enum { JLOG_PAGE_RECOVERING = 0, JLOG_PAGE_READY = 1 };
 enum { JLOG_SYNC_NONE = 0, JLOG_SYNC_INTERVAL = 1, JLOG_SYNC_APPEND = 2 };
@@ -76,25 +76,25 @@ struct jlog_page {
     /* Alone in its cache line: waiters read it again and again, while its holder writes the next line. */
     uint32_t append_lock __attribute__((aligned(64)));
 
-    /* Changed under the append lock. They are derived, except sync_error, unrepaired and the notes. */
+    /* Changed under the append lock. They are derived, except sync_error, unrepaired and the intents. */
     uint32_t sync_error __attribute__((aligned(64)));    /* errno of a failed fdatasync; it stays until all have closed */
     uint32_t unrepaired;                                 /* not 0: the next holder of the lock repeats an incomplete takeover */
     uint64_t next_sequence;
     int64_t clamp_us;                                    /* the clock gives no earlier timestamp */
     uint64_t lease_limit;
-    uint64_t closed;                                     /* note: this block takes no more records */
+    uint64_t closed;                                     /* intent: this block takes no more records */
     int64_t period_begin_us;                             /* the open segment's records come from [begin, begin + period) */
     uint64_t period_us;                                  /* 0: no period has begun; UINT64_MAX: it never ends */
     uint64_t reserved_end;                               /* the open segment is allocated up to here, and never used beyond */
 
-    uint64_t direct __attribute__((aligned(64)));        /* note: an unpublished block may stand at the open block's place */
-    uint64_t state;                                      /* note: the newest generation whose block had state */
+    uint64_t direct __attribute__((aligned(64)));        /* intent: an unpublished block may stand at the open block's place */
+    uint64_t state;                                      /* intent: the newest generation whose block had state */
     uint64_t sealed_bytes;                               /* bytes of the segments before the open one; only with a limit */
     uint64_t incarnation;                                /* changes of the open segment's file; odd during a replacement */
     uint64_t new_inode;                                  /* inode of the replacing file */
     uint64_t new_end;                                    /* end of the blocks in the replacing file */
     uint32_t write_lock;                                 /* its holder writes the closing block to its place */
-    uint64_t unwritten;                                  /* note: this block is published and not in its segment yet */
+    uint64_t unwritten;                                  /* intent: this block is published and not in its segment yet */
 
     uint32_t sync_lock __attribute__((aligned(64)));
     uint32_t sync_counter;                               /* futex of the calls that wait for the durable end */
@@ -117,7 +117,7 @@ struct jlog_page {
 
     int64_t explicit_max_us __attribute__((aligned(64))); /* latest timestamp that a writer gave, in the open block */
     uint64_t explicit_count;                             /* records of the open block whose writer gave the timestamp */
-    uint64_t rolling;                                    /* note: a roll away from this generation has begun */
+    uint64_t rolling;                                    /* intent: a roll away from this generation has begun */
     uint64_t next_sealed_bytes;                          /* value of sealed_bytes once that roll has opened the next segment */
 
     struct jlog_counters counters __attribute__((aligned(64)));
@@ -133,7 +133,7 @@ _Static_assert(sizeof(struct jlog_page) <= JLOG_PAGE_BYTES, "the control page");
 #define JLOG_SNAPSHOT_BYTES offsetof(struct jlog_page, explicit_max_us) /* a reader needs this much of the page */
 #define JLOG_GENERATION_OFFSET offsetof(struct jlog_page, generation)
 #define JLOG_UNWRITTEN_OFFSET offsetof(struct jlog_page, unwritten)
-#define JLOG_NOTES_BYTES (JLOG_GENERATION_OFFSET + 8 - JLOG_UNWRITTEN_OFFSET) /* from `unwritten` to `generation` */
+#define JLOG_INTENTS_BYTES (JLOG_GENERATION_OFFSET + 8 - JLOG_UNWRITTEN_OFFSET) /* from `unwritten` to `generation` */
 #define JLOG_BOOT_ID_OFFSET offsetof(struct jlog_page, boot_id)
 #define JLOG_STATUS_OFFSET offsetof(struct jlog_page, status)
 #define JLOG_WAKE_COUNTER_OFFSET offsetof(struct jlog_page, wake_counter)
@@ -204,7 +204,7 @@ static inline int jlog_is_whole_body(const struct jlog_slot *slot, const uint8_t
     return bytes == jlog_word_used(slot->word) && jlog_crc32c(0, body, bytes) == jlog_word_crc(slot->word);
 }
 
-/* Returns whether the block of this generation is published, and noted as not in its segment yet. */
+/* Returns whether the block of this generation is published, and marked as not in its segment yet. */
 static inline int jlog_is_unwritten(const struct jlog_page *page, uint64_t generation)
 {
     return jlog_load_acquire(&page->unwritten) == generation;
@@ -223,8 +223,8 @@ static inline struct jlog_slot *jlog_unwritten_slot(struct jlog_page *page)
     return &page->slots[(page->generation - (jlog_is_closing(page) ? 1 : 0)) & 1];
 }
 
-/* Returns a copy of the same slot as it was at one moment, without the lock. A block is noted as unwritten before the next one
- * is open, so the note is read after the generation. Once the block is written, its slot is filled anew before the generation
+/* Returns a copy of the same slot as it was at one moment, without the lock. A block is marked as unwritten before the next one
+ * is open, so the intent is read after the generation. Once the block is written, its slot is filled anew before the generation
  * changes, so both are read again after the copy. */
 static inline struct jlog_slot jlog_first_unwritten(const struct jlog_page *page)
 {

@@ -23,7 +23,7 @@ cdef extern from "buffer/page.h" nogil:
         JLOG_SNAPSHOT_BYTES
         JLOG_GENERATION_OFFSET
         JLOG_UNWRITTEN_OFFSET
-        JLOG_NOTES_BYTES
+        JLOG_INTENTS_BYTES
         JLOG_BOOT_ID_OFFSET
         JLOG_STATUS_OFFSET
         JLOG_WAKE_COUNTER_OFFSET

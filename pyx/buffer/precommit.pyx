@@ -21,7 +21,7 @@ from jlog._core.buffer.page cimport (
     JLOG_CAPACITY_MAX,
     JLOG_CAPACITY_MIN,
     JLOG_GENERATION_OFFSET,
-    JLOG_NOTES_BYTES,
+    JLOG_INTENTS_BYTES,
     JLOG_PAGE_BYTES,
     JLOG_PAGE_LAYOUT,
     JLOG_PAGE_MAGIC,
@@ -226,12 +226,12 @@ cdef class Precommit:
             generation = page.generation
             slot, before = &page.slots[generation & 1], &page.slots[(generation - 1) & 1]
             # During the read a writer may fill the slot for the block after the next, beginning with its word. It has not done
-            # so if the generation is unchanged after the read, or if the whole slot is as before. A block is noted as unwritten
-            # before the next one is open, and its slot stays as long as the note does: so the note is read after the generation
-            # and the slot.
+            # so if the generation is unchanged after the read, or if the whole slot is as before. A block is marked unwritten
+            # before the next one is open, and its slot stays as long as this intent does: so the intent is read
+            # after the generation and the slot.
             if (known == NULL or slot.generation != known.generation or slot.word != known.word
                     or page.unwritten == generation - 1):
-                if jlog_read_at(self.fd, &page.unwritten, JLOG_NOTES_BYTES, JLOG_UNWRITTEN_OFFSET) != JLOG_NOTES_BYTES:
+                if jlog_read_at(self.fd, &page.unwritten, JLOG_INTENTS_BYTES, JLOG_UNWRITTEN_OFFSET) != JLOG_INTENTS_BYTES:
                     return PAGE_INVALID
                 if page.generation != generation:
                     jlog_pause()

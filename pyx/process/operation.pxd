@@ -18,7 +18,7 @@ cdef enum:
     SYNC_FAILED = 6  # an fdatasync has failed: no process appends until all have closed
     DAMAGED = 7  # operation.what describes the damage
     NEEDS_BODY = 8  # encode and compress the records outside the lock, for a direct block
-    NEEDS_COMPRESSION = 9  # compress the open block, which this operation has noted as closed, outside the lock
+    NEEDS_COMPRESSION = 9  # compress the open block, which this operation has marked as closed, outside the lock
     NEEDS_WAIT = 10  # another operation compresses the open block: wait until it has rotated
     NEEDS_STATE = 11  # other state was stored meanwhile: test whether this state still has room
     NEEDS_SPACE = 12  # the journal is at its limit: clean outside the lock
@@ -67,7 +67,7 @@ cdef struct Prepared:
 # The operation's progress in closing the open block. (The closing block is the one before it.)
 cdef struct BlockClose:
     CompressedBlock compressed
-    uint64_t noted_closed  # generation that it has noted as closed, or for which it has waited long enough
+    uint64_t marked_closed  # generation that it has marked as closed, or for which it has waited long enough
     bint plain  # the open block is not compressed: after one attempt other writers came first
     bint writes_back  # it holds the write lock, and writes the closing block through `fd`
     int fd

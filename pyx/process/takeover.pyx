@@ -72,7 +72,7 @@ cdef int redo_derived_and_noted(WritingProcess process, Operation *operation) no
     if jlog_walk_records(body + JLOG_BASE_BYTES, jlog_word_raw(slot.word), jlog_load64(body), &walk) != 0:
         operation.what = b"the open block does not consist of whole records"
         return DAMAGED
-    if jlog_is_unwritten(page, page.generation):  # noted for a rotation that did not come
+    if jlog_is_unwritten(page, page.generation):  # marked for a rotation that did not come
         page.unwritten = 0
     if page.rolling == page.generation - 1:
         page.sealed_bytes = page.next_sealed_bytes

@@ -46,7 +46,7 @@ def look_at_page(directory, bytes uuid not None):
         with `open_first_sequence`.
     bodies: a Body for each slot whose CRC is right and whose word vouches for the body.
     whole: the open block is empty or among `bodies`, and so is a closing block if there is one.
-    direct: the open block is empty, and the page notes a direct block at its place.
+    direct: the open block is empty, and the page has the intent of a direct block at its place.
     sync_failed: the kernel may have dropped bytes that were written since the synced mark, although they can still be read.
     """
     cdef Precommit precommit

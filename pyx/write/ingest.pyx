@@ -311,7 +311,8 @@ cdef bytes head_of(Operations operations, dict state, previous):
                                 durable_end=page.durable_end, clamp_us=clamp_us)
 
 
-cdef int write_headers(WritingProcess process, Ingest *ingest, int fd, str path, pieces, bytes head, uint64_t sequence) except -1:
+cdef int write_headers(WritingProcess process, Ingest *ingest, int fd, str path, pieces, bytes head,
+                       uint64_t sequence) except -1:
     """Writes `head` and the header of each piece's block, and syncs the file. The first record gets `sequence`."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_block_content content

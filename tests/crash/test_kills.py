@@ -27,7 +27,7 @@ WRITING = {
     "rotate.emptied": (1, 2, 9),
     "rotate.filled": (1, 2, 9),
     "rotate.turned": (1, 2, 9),
-    "direct.noted": (1, 2, 3),
+    "direct.intent": (1, 2, 3),
     "direct.written": (1, 2, 3),
     "sync.begun": (1, 2, 4),
     "sync.done": (1, 2, 4),
@@ -45,7 +45,7 @@ WRITING = {
 }
 # The same with compressed blocks, where that makes a difference.
 COMPRESSING = {
-    "close.noted": (1, 2, 9),
+    "close.intent": (1, 2, 9),
     "compress.copied": (1, 2, 9),
     "close.before_write": (3,),
     "close.written": (1, 5),
@@ -57,7 +57,7 @@ COMPRESSING = {
 # Where the newest segment is another process's.
 FOLLOWING_A_ROLL = {"file.open"}
 # Where the open segment holds state alone, and another file takes its name: tests/crash/test_replacing.py.
-REPLACING = {"replace.noted", "replace.renamed", "replace.rotated", "takeover.replaced", "file.stat"}
+REPLACING = {"replace.intent", "replace.renamed", "replace.rotated", "takeover.replaced", "file.stat"}
 # Where a file of records becomes a segment: tests/crash/test_ingest.py.
 INGESTING = {"ingest.linked", "ingest.completed"}
 # Points of who takes a dead owner's lock over, and what the owner was killed at: tests/crash/test_takeover.py.
@@ -168,7 +168,7 @@ def test_a_kill_at_opening_anothers_new_segment_loses_nothing(victim, spawn, tmp
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "taken over"])
-@pytest.mark.parametrize("point", ["direct.noted", "direct.written"])
+@pytest.mark.parametrize("point", ["direct.intent", "direct.written"])
 @pytest.mark.parametrize("call", [("roll", "other"), ("extend", "other", 1, 2, 0, True)])
 def test_a_writer_killed_while_it_stores_state_holds_nobody_up(victim, spawn, tmp_path, point, call, alone):
     path, other = tmp_path / "j", spawn()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("failpoints")
 END = values_of("end", 0)[0]
 MANY = 300  # of 60 kB: some 4 MiB are replaced by one that holds the newest
 POINTS = [
-    "replace.noted",
+    "replace.intent",
     "file.rename",
     "replace.renamed",
     "rotate.filled",

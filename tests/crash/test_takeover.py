@@ -22,7 +22,7 @@ FIRST = [
     "rotate.emptied",
     "rotate.filled",
     "rotate.turned",
-    "direct.noted",
+    "direct.intent",
     "direct.written",
     "roll.completed",
     "roll.renamed",

@@ -16,10 +16,10 @@ from faults.recording import Event, read_log
 
 OPTIONS: dict[str, Any] = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
 DEADLY = (
-    "append.encoded", "append.published", "close.before_write", "close.written", "close.deferred", "close.noted",
+    "append.encoded", "append.published", "close.before_write", "close.written", "close.deferred", "close.intent",
     "rotate.before", "rotate.emptied", "rotate.filled", "rotate.turned", "direct.written", "roll.completed", "roll.renamed",
     "file.allocate", "file.write", "file.write_block", "file.sync", "file.sync_directory", "file.rename", "file.unlink",
-    "file.open", "sync.begun", "sync.done", "sync.told", "compress.copied", "replace.noted", "replace.renamed",
+    "file.open", "sync.begun", "sync.done", "sync.told", "compress.copied", "replace.intent", "replace.renamed",
     "replace.rotated", "takeover.taken", "takeover.derived", "takeover.unlinked",
 )  # fmt: skip
 

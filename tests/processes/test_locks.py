@@ -16,7 +16,7 @@ HOLDING = {
     "append.published": ("extend", "w", 5, 3, 100),
     "close.before_write": ("work", "w", 10, "direct"),
     "rotate.filled": ("append", "w", 100, 100),
-    "direct.noted": ("extend", "w", 5, 2, 100, True),
+    "direct.intent": ("extend", "w", 5, 2, 100, True),
     "direct.written": ("append", "w", 5, 100, "direct"),
     "roll.completed": ("work", "w", 10, "direct"),
 }

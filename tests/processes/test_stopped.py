@@ -37,7 +37,7 @@ QUICK = [
     ("lz4", "compress.copied"),
 ]
 ALL = [("none", point) for point in WRITING] + [("lz4", point) for point in COMPRESSING]
-REPLACING = ["replace.noted", "replace.renamed", "replace.rotated"]
+REPLACING = ["replace.intent", "replace.renamed", "replace.rotated"]
 INGESTING = ["ingest.linked", "ingest.completed", "roll.completed", "roll.renamed"]
 TAKING_OVER = ["takeover.proved", "takeover.taken", "takeover.derived"]
 

@@ -43,7 +43,7 @@ def direct(m, p):
             m.write(behind, (first + len(word), m.spec.programs[p.pid][p.op][1:]))
         return close(m, p)
     m.direct = m.generation
-    note_state(m, p)
+    mark_state(m, p)
     p.copy, p.then, p.pc = m.spec.programs[p.pid][p.op][1:], "unlock", "write"
 
 
@@ -68,9 +68,9 @@ def flush(m, p):
         p.want, p.pc, p.copy = SYNC, "lock", m.written_end()  # a sync stores the end that it needs
 
 
-def note_state(m, p):
-    """Notes the state before the block can be published, by this process or by a takeover: a roll must know of it by then."""
-    if carries_state(m, p) and not m.wrong("the state is noted after the rotation"):
+def mark_state(m, p):
+    """Marks the state before the block can be published, by this process or by a takeover: a roll must know of it by then."""
+    if carries_state(m, p) and not m.wrong("the state is marked after the rotation"):
         m.state = m.generation
 
 
@@ -157,12 +157,12 @@ def next_block(m, p):
 
 @step("turn")
 def turn(m, p):
-    """Stores the generation last. Block g is in the segment or noted as unwritten, and g + 1 is open. Only now the body of g
+    """Stores the generation last. Block g is in the segment or marked as unwritten, and g + 1 is open. Only now the body of g
     - 1 is used again."""
     m.generation += 1
     late = p.copy and m.wrong("rotation before the block is written")
-    late = late or (p.after == "write back" and m.wrong("the note comes after the rotation"))
-    if late or (carries_state(m, p) and m.wrong("the state is noted after the rotation")):
+    late = late or (p.after == "write back" and m.wrong("the intent comes after the rotation"))
+    if late or (carries_state(m, p) and m.wrong("the state is marked after the rotation")):
         p.pc = "late"
     else:
         p.copy, p.file, p.pc = (), False, p.then
@@ -175,9 +175,9 @@ def write_late(m, p):
         place, first, word = m.open_slot()
         m.set_cell(len(word) - 1, word[-1])
         p.pc = "unlock"
-    elif m.wrong("the note comes after the rotation"):
+    elif m.wrong("the intent comes after the rotation"):
         m.unwritten, p.copy, p.pc = m.generation - 1, (), p.then
-    elif m.wrong("the state is noted after the rotation"):
+    elif m.wrong("the state is marked after the rotation"):
         m.state, p.copy, p.file, p.pc = m.generation - 1, (), False, p.then
     else:
         place, first, _ = m.slots[m.generation - 1 & 1]

@@ -13,12 +13,12 @@ import math
 import sys
 import time
 
-import ingesting
 import cleaning
 import derived
 import failing
 import forking
 import full
+import ingesting
 import leases
 import living
 import recovery

@@ -97,15 +97,15 @@ def let_go(m, pid):
 
 @steps("repair sealed")
 def repair_sealed(m, pid):
-    """Repairs the sealed bytes. A roll came as far as its rotation if its note is of the generation before."""
+    """Repairs the sealed bytes. A roll came as far as its rotation if its intent is of the generation before."""
     if m.rolling == m.generation - 1:
         m.sealed = m.next_sealed
-    m.go(pid, "repair note", m.memory(pid))
+    m.go(pid, "repair rolling", m.memory(pid))
 
 
-@steps("repair note")
-def repair_note(m, pid):
-    if not m.wrong("a takeover leaves the note of a roll that did not rotate"):
+@steps("repair rolling")
+def repair_rolling(m, pid):
+    if not m.wrong("a takeover leaves the intent of a roll that did not rotate"):
         m.rolling = -1
     m.go(pid, "repair reserved", m.memory(pid))
 
@@ -216,9 +216,9 @@ def write_direct(m, pid):
 
 @steps("clean")
 def clean(m, pid):
-    """Counts the sealed segments after retention has removed them. The note of the last roll is removed first."""
+    """Counts the sealed segments after retention has removed them. The intent of the last roll is removed first."""
     m.files = tuple(file for file in m.files if file[0] >= m.place[0])
-    if not m.wrong("a count leaves the note of the last roll"):
+    if not m.wrong("a count leaves the intent of the last roll"):
         m.rolling = -1
     m.go(pid, "counted", m.memory(pid))
 
@@ -260,12 +260,12 @@ def name_file(m, pid):
     m.set_file(first, 1 + CAPACITY, ())
     if records:
         m.write(first, 0, records)
-    m.go(pid, "take note", (call, hour, records))
+    m.go(pid, "clear rolling", (call, hour, records))
 
 
-@steps("take note")
-def take_note(m, pid):
-    """Removes the note first: while its bytes change there is none."""
+@steps("clear rolling")
+def clear_rolling(m, pid):
+    """Removes the intent first: while its bytes change there is none."""
     _, hour, records = m.memory(pid)
     if m.wrong("a roll forgets the period before its rotation"):
         m.period = None
@@ -273,19 +273,19 @@ def take_note(m, pid):
         m.period = hour
     if m.wrong("a roll counts its segment before its rotation"):
         m.sealed += m.place[1]
-    elif not m.wrong("a roll changes the bytes of a note that counts"):
+    elif not m.wrong("a roll changes the bytes of an intent that counts"):
         m.rolling = -1
-    m.go(pid, "note bytes", m.memory(pid))
+    m.go(pid, "store next sealed", m.memory(pid))
 
 
-@steps("note bytes")
-def note_bytes(m, pid):
+@steps("store next sealed")
+def store_next_sealed(m, pid):
     m.next_sealed = m.sealed + m.place[1]
-    m.go(pid, "note roll", m.memory(pid))
+    m.go(pid, "intend roll", m.memory(pid))
 
 
-@steps("note roll")
-def note_roll(m, pid):
+@steps("intend roll")
+def intend_roll(m, pid):
     call, hour, records = m.memory(pid)
     if not m.wrong("a roll counts its segment before its rotation"):
         m.rolling = m.generation
@@ -390,9 +390,9 @@ MISTAKES = [
     wrong(ZEROES, (A, A), (A, A, A, A)),
     wrong("a rotation leaves the allocated end behind", (D,), (A,)),
     wrong("a roll counts its segment before its rotation", (A, R), (A,)),
-    wrong("a takeover leaves the note of a roll that did not rotate", (A, R), (D,), (A,), kills=2),
-    wrong("a roll changes the bytes of a note that counts", (A, O, R), (A,)),
-    wrong("a count leaves the note of the last roll", (A, R, C, A), (A,)),
+    wrong("a takeover leaves the intent of a roll that did not rotate", (A, R), (D,), (A,), kills=2),
+    wrong("a roll changes the bytes of an intent that counts", (A, O, R), (A,)),
+    wrong("a count leaves the intent of the last roll", (A, R, C, A), (A,)),
     wrong("a roll forgets the period before its rotation", (A, R), (A,)),
     wrong("a roll with records begins the period before its rotation", (A, O), (A,)),
     wrong("a takeover that fails lets the others append", (A, R), (A,), (A, R)),

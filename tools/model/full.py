@@ -267,7 +267,7 @@ def rename(m, pid):
     call, hour = m.memory(pid)
     records = (m.record(pid, hour),) if call == "own file" else ()
     give_name(m, pid, records)
-    m.go(pid, "take note", (call, hour, records))
+    m.go(pid, "clear rolling", (call, hour, records))
 
 
 def give_name(m, pid, records):

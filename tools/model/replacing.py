@@ -165,11 +165,11 @@ def prepare(m, pid):
 
 @step("lock to replace")
 def lock_to_replace(m, pid):
-    return m.take_lock(pid, "note", m.memory(pid))
+    return m.take_lock(pid, "intend", m.memory(pid))
 
 
-@step("note")
-def note(m, pid):
+@step("intend")
+def intend(m, pid):
     generation, inode = m.memory(pid)
     if m.generation != generation and not m.wrong("a replacer does not look at the state again"):
         m.owner = None

@@ -5,7 +5,7 @@ journal rotates. A roll takes another segment only if the open one has a record.
 direct one.
 """
 
-from append import close, direct, note_state
+from append import close, direct, mark_state
 from content import content, state_at
 from world import APPEND, Violation, put, step
 from write_back import leave_to_drain, must_drain
@@ -60,14 +60,14 @@ def look_again(m, p):
             return direct(m, p)
         p.pc = "unlock"
         return None
-    # The note may be about a block that failed. It then has the open block's generation, and hides an older note that counts.
+    # The intent may be about a block that failed. Then it has the open block's generation, and hides an older one that counts.
     # So it is never ignored. But while the generation has not moved, no state can have come.
     came = p.looked <= m.state and p.looked < m.generation
-    if m.wrong("roller looks at the note only, though the generation has not moved"):
+    if m.wrong("roller looks at the intent only, though the generation has not moved"):
         came = p.looked <= m.state
-    if m.wrong("roller ignores the note of the open generation"):
+    if m.wrong("roller ignores the intent of the open generation"):
         came = p.looked <= m.state < m.generation
-    if came and not m.wrong("roller does not look at the state note again"):
+    if came and not m.wrong("roller does not look at the intent of state again"):
         if p.looked == m.generation:
             raise Violation("the roll reads the same state again, for ever")
         drop_spare(m, p)  # the beginning of the file is written again, which makes no difference for other processes
@@ -89,7 +89,7 @@ def rename(m, p):
     drop_spare(m, p)
     m.set_files({*m.files, first})
     m.starts = tuple(sorted([*m.starts, (first, mine)]))
-    note_state(m, p)
+    mark_state(m, p)
     if p.copy:
         m.write((first, 0), (first, p.copy))
     p.file, p.pc = True, "empty"

@@ -26,12 +26,12 @@ def sync_alone(m, p):
 def read_generation_for_sync(m, p):
     if m.wrong("sync lock is taken while append is held") and m.words[APPEND]:
         return False  # otherwise it would read the end under the append lock
-    p.generation, p.pc = m.generation, "sync note" if m.spec.defers else "sync slot"
+    p.generation, p.pc = m.generation, "sync intent" if m.spec.defers else "sync slot"
 
 
-@step("sync note")
-def read_note_for_sync(m, p):
-    """Reads the note after the generation. If there is a closing block, the written blocks end where it will lie."""
+@step("sync intent")
+def read_intent_for_sync(m, p):
+    """Reads the intent after the generation. If there is a closing block, the written blocks end where it will lie."""
     if m.unwritten == p.generation - 1 >= 0 and not m.wrong("sync promises the open block's place"):
         p.generation -= 1
     p.pc = "sync slot"
@@ -40,13 +40,13 @@ def read_note_for_sync(m, p):
 @step("sync slot")
 def read_slot_for_sync(m, p):
     p.copy, p.pc = m.slots[p.generation & 1][:2], "sync generation again"
-    if m.spec.defers and not m.wrong("sync does not look at the note again"):
-        p.pc = "sync note again"
+    if m.spec.defers and not m.wrong("sync does not look at the intent again"):
+        p.pc = "sync intent again"
 
 
-@step("sync note again")
-def read_note_again_for_sync(m, p):
-    """Reads the note again: a closing block's slot is reused as soon as the block is written, before the generation shows
+@step("sync intent again")
+def read_intent_again_for_sync(m, p):
+    """Reads the intent again: a closing block's slot is reused as soon as the block is written, before the generation shows
     it."""
     p.pc = "fdatasync" if m.unwritten == p.generation else "sync generation again"
 
@@ -56,7 +56,7 @@ def read_generation_again_for_sync(m, p):
     """Reads the generation again. The end that the sync will promise is read before the fdatasync, and lies before the open
     block."""
     moved = m.generation != p.generation and not m.wrong("sync does not look at the generation again")
-    if m.wrong("sync does not look at the note again"):
+    if m.wrong("sync does not look at the intent again"):
         moved = m.generation - p.generation > 1 or p.copy[0] is None
     if not moved and p.copy[0] is None:
         raise Violation("the sync takes a half-filled slot for damage")

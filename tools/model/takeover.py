@@ -94,9 +94,9 @@ def drop_byte(m, p):
 
 @step("repair")
 def tidy(m, p):
-    """3. Removes the file of a killed roll, whose name would be in the way. A process killed before its rotation has noted a
-    block as unwritten which is still open and takes more records. That note is removed too."""
-    if m.unwritten == m.generation and not m.wrong("takeover leaves the note of a block that is open still"):
+    """3. Removes the file of a killed roll, whose name would be in the way. A process killed before its rotation has marked a
+    block as unwritten which is still open and takes more records. That intent is removed too."""
+    if m.unwritten == m.generation and not m.wrong("takeover leaves the intent of a block that is open still"):
         m.unwritten = -1
     if m.wrong("takeover reopens a closed block"):
         m.closed = -1  # a slow helper still has a copy of it from before
@@ -123,8 +123,8 @@ def complete(m, p):
     holds at most a write back that failed."""
     place, first, word = m.open_slot()
     block = m.find(place)
-    noted = m.direct == m.generation and not m.wrong("takeover does not publish a whole direct block")
-    if not noted or (word and not m.wrong("takeover publishes a direct block though the word is not empty")):
+    intended = m.direct == m.generation and not m.wrong("takeover does not publish a whole direct block")
+    if not intended or (word and not m.wrong("takeover publishes a direct block though the word is not empty")):
         held(m, p)
     elif block and block[0] == first:
         p.copy, p.pc = block[1], "empty"

@@ -60,7 +60,7 @@ class World(State):
         "unwritten",  # the generation of the closing block, if it is the one before the open one; not a flag
         "closed",  # the generation that takes no more records; *not a flag*: a rotation makes it meaningless
         "direct",  # the generation whose place may hold an unpublished block; not a flag either
-        "state",  # the generation of the last block that carried state; noted before it can be published
+        "state",  # the generation of the last block that carried state; marked before it can be published
         "files",  # first sequences of the segment files
         "segment",  # ((place, (first sequence, values)), ...): everything that looks like a block
         "starts",  # ((segment file, the state at its beginning), ...)
@@ -189,7 +189,7 @@ STEPS = {}
 HOLDING = {
     "append",
     "large",
-    "note",
+    "intend",
     "publish",
     "direct",
     "state",

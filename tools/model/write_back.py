@@ -24,7 +24,7 @@ def leave_to_drain(m, p):
 
 
 def close_later(m, p):
-    """Stores the header first and the note second, and then rotates. No process waits for the write lock with the append
+    """Stores the header first and the intent second, and then rotates. No process waits for the write lock with the append
     lock held."""
     if must_drain(m) and not m.wrong("a block closes behind one that is not written"):
         return leave_to_drain(m, p)
@@ -32,14 +32,14 @@ def close_later(m, p):
         return leave_to_drain(m, p)
     m.words = put(m.words, WRITE, p.slot + 1)
     m.closing = m.open_slot()[1:]
-    p.pc = "note"
+    p.pc = "intend"
 
 
-@step("note")
-def note_unwritten(m, p):
-    """Notes the block before the rotation, since a process that finds the next block open must know of it. Until the
-    rotation the note means nothing."""
-    if not m.wrong("the note comes after the rotation"):
+@step("intend")
+def mark_unwritten(m, p):
+    """Marks the block before the rotation, since a process that finds the next block open must know of it. Until the
+    rotation the intent means nothing."""
+    if not m.wrong("the intent comes after the rotation"):
         m.unwritten = m.generation
     p.copy, p.after, p.pc = m.open_slot()[2], "write back", "empty"
 
@@ -47,28 +47,28 @@ def note_unwritten(m, p):
 @step("drain")
 def read_generation_to_drain(m, p):
     """Reads the generation first, with the write lock and without the append lock."""
-    p.generation, p.pc = m.generation, "drain note"
-    if m.wrong("a drain reads the note before the generation"):
+    p.generation, p.pc = m.generation, "drain intent"
+    if m.wrong("a drain reads the intent before the generation"):
         p.copy = (m.unwritten,)
 
 
-@step("drain note")
-def read_note_to_drain(m, p):
-    """Reads the note. A note about the open block itself says nothing: the process that stored it was killed before the
-    rotation. The repair removes that note. Only then another process can close that block, with more records."""
-    generation, note = p.generation, m.unwritten
-    if m.wrong("a drain reads the note before the generation"):
-        generation, note = m.generation, p.copy[0]
+@step("drain intent")
+def read_intent_to_drain(m, p):
+    """Reads the intent. An intent about the open block itself says nothing: the process that stored it was killed before the
+    rotation. The repair removes that intent. Only then another process can close that block, with more records."""
+    generation, intent = p.generation, m.unwritten
+    if m.wrong("a drain reads the intent before the generation"):
+        generation, intent = m.generation, p.copy[0]
     p.generation, p.copy = -1, ()
-    if note == generation - 1 >= 0:
-        p.copy, p.pc = what_closes(m, note), "write back"
+    if intent == generation - 1 >= 0:
+        p.copy, p.pc = what_closes(m, intent), "write back"
     else:
         drained(m, p)
 
 
 @step("write back")
 def write_back(m, p):
-    """Writes the block back. If a process was killed before it cleared the note, the same bytes are written again."""
+    """Writes the block back. If a process was killed before it cleared the intent, the same bytes are written again."""
     place, first, count, generation = p.copy
     m.write(place, (first, m.body(generation)[:count]))
     p.pc = "clear"
@@ -94,7 +94,7 @@ def fail_once_written_back(m, p):
 
 
 @step("clear")
-def clear_note(m, p):
+def clear_intent(m, p):
     m.unwritten, p.copy = -1, ()
     drained(m, p)
 

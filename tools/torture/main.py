@@ -60,8 +60,8 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME",
-        help="leave out an action (append, extend, arrow, ingest, flush, sync, roll, close, drop, pickle, fork, clean, archive, "
-        "verify, look, backup, restore), a fault (kill, stop, errors, full, reboot), or an error (EIO, file.sync, …)",
+        help="leave out an action (append, extend, arrow, ingest, flush, sync, roll, close, drop, pickle, fork, clean, "
+        "archive, verify, look, backup, restore), a fault (kill, stop, errors, full, reboot), or an error (EIO, file.sync, …)",
     )
     return parser.parse_args(given)
 
