@@ -106,7 +106,7 @@ def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
         previous,
         file.state_before(last.size_bytes),
         durable_end=end,
-        clamp_us=max(block.clock_us for block in file.blocks()),
+        floor_us=max(block.clock_us for block in file.blocks()),
     )
     file.close()
     create_segment(work, end, start)

@@ -63,5 +63,5 @@ def _encode(uuid: bytes, segment: NewSegment, block: NewBlock, offset: int, sequ
         clock_us if block.base_time_us is None else block.base_time_us,
         sequence,
         snapshot=block.is_state_block,
-        clamp_us=clock_us,
+        floor_us=clock_us,
     )

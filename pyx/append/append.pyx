@@ -58,7 +58,7 @@ from jlog._core.buffer.page cimport (
     jlog_slot,
     jlog_word_used,
 )
-from jlog._core.buffer.publish cimport jlog_block_base, jlog_block_crc, jlog_clamped_now_us, jlog_publish
+from jlog._core.buffer.publish cimport jlog_block_base, jlog_block_crc, jlog_now_or_floor_us, jlog_publish
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_room, jlog_is_full, jlog_may_append, jlog_period_is_over
 from jlog._core.system.atomic cimport jlog_store_release
 from jlog._core.system.clock cimport jlog_clock_us, jlog_now_us
@@ -219,7 +219,7 @@ cdef bint encode(WritingProcess process, Append *append, jlog_slot *slot, uint32
     cdef Records *new = &append.new.records
     cdef uint8_t *records = jlog_body(&process.buffer, slot.generation) + start
     cdef uint8_t *at = records
-    cdef int64_t now_us = jlog_clamped_now_us(&process.buffer)
+    cdef int64_t now_us = jlog_now_or_floor_us(&process.buffer)
     # The difference is unsigned, because the body may state any base time.
     cdef uint64_t delta_us = <uint64_t> now_us - <uint64_t> jlog_block_base(&process.buffer, slot, now_us)
     cdef PyObject *value
@@ -239,7 +239,7 @@ cdef bint encode(WritingProcess process, Append *append, jlog_slot *slot, uint32
         set_clock_times(at, new.bytes, <uint32_t> delta_us)
     crc = jlog_crc32c(jlog_block_crc(&process.buffer, slot), records, new.bytes)
     if new.explicit_count < new.count:
-        page.clamp_us = now_us
+        page.floor_us = now_us
     page.explicit_count += new.explicit_count
     page.explicit_max_us = max(page.explicit_max_us, new.explicit_max_us)
     append.new.sequence = jlog_publish(&process.buffer, slot, start + <uint32_t> new.bytes, crc, new.count)

@@ -10,7 +10,7 @@ from jlog._core.records.encode cimport Records
 from jlog._core.process.operation cimport DONE, NewRecords, Operation, failed
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot
-from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_rotate
+from jlog._core.buffer.publish cimport jlog_now_or_floor_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_latest_us
@@ -41,7 +41,7 @@ cdef int64_t build_direct_header(WritingProcess process, NewRecords *new, jlog_b
     cdef const Records *records = &new.records
     cdef jlog_page *page = process.buffer.page
     cdef jlog_block_content content
-    cdef int64_t now_us = jlog_clamped_now_us(&process.buffer)
+    cdef int64_t now_us = jlog_now_or_floor_us(&process.buffer)
     content.kind, content.codec, content.has_state = JLOG_KIND_RECORDS, new.stored.codec, records.has_state
     content.record_count = records.count
     content.first_sequence = page.next_sequence
@@ -91,7 +91,7 @@ cdef void publish_direct(WritingProcess process, NewRecords *new, uint64_t segme
     count_block(page, new.records.count, new.records.bytes, new.stored.bytes)
     new.head.rotated = True
     if new.records.explicit_count < new.records.count:
-        page.clamp_us = now_us  # before others can read records with this time
+        page.floor_us = now_us  # before others can read records with this time
     jlog_rotate(page, segment, end, page.next_sequence + new.records.count, offset, jlog_block_capacity(page, end))
     new.published.generation, new.published.segment, new.published.end = page.generation, segment, end
     new.published.incarnation = page.incarnation

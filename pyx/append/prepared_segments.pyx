@@ -84,7 +84,7 @@ cdef class PreparedSegments:
         replaced = SegmentFile(process.path, process.written_place()[0], process.uuid)
         replaces[0] = replaced.segment
         return segment_start(process.uuid, process.epoch, replaced.segment, previous_of(replaced), state,
-                             durable_end=process.buffer.page.durable_end, clamp_us=process.buffer.page.clamp_us,
+                             durable_end=process.buffer.page.durable_end, floor_us=process.buffer.page.floor_us,
                              replacements=replaced.replacements + 1)
 
     cdef int fill(self, Prepared *prepared, Operation *operation) except -1:

@@ -38,7 +38,7 @@ from jlog._core.process.operation cimport (
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.process.takeover cimport complete_takeover
 from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot, jlog_word_used
-from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_rotate
+from jlog._core.buffer.publish cimport jlog_now_or_floor_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_capacity, jlog_may_append
 from jlog._core.system.atomic cimport jlog_store_release
 from jlog._core.system.clock cimport jlog_now_us
@@ -84,7 +84,7 @@ cdef int roll(WritingProcess process, Operation *operation) noexcept nogil:
         return NEEDS_SEGMENT
     if state_is_newer(page, prepared.state_generation):  # otherwise the next segment would lack that state
         return NEEDS_SEGMENT
-    complete_start(prepared, page, slot, jlog_clamped_now_us(&process.buffer))
+    complete_start(prepared, page, slot, jlog_now_or_floor_us(&process.buffer))
     if prepared.has_block:
         offset = end
         now_us = write_block_header(process, new_records(operation), prepared, first, offset, &error)

@@ -41,7 +41,7 @@ from jlog._core.buffer.page cimport (
     jlog_word_raw,
     jlog_word_used,
 )
-from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_rotate
+from jlog._core.buffer.publish cimport jlog_now_or_floor_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.atomic cimport jlog_load32_acquire, jlog_pause, jlog_store_release, jlog_try_lock, jlog_unlock
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
@@ -119,14 +119,14 @@ cdef void describe_open_block(WritingProcess process, const jlog_slot *slot, jlo
     content.raw_crc = content.stored_crc = jlog_word_crc(slot.word) ^ jlog_crc32c_shift(
         jlog_crc32c(0, body, JLOG_BASE_BYTES), raw_bytes)
     content.base_time_us = jlog_load64(body)
-    content.max_timestamp_us = jlog_latest_us(records, page.explicit_count, page.explicit_max_us, page.clamp_us)
+    content.max_timestamp_us = jlog_latest_us(records, page.explicit_count, page.explicit_max_us, page.floor_us)
 
 
 cdef void build_header(WritingProcess process, const jlog_slot *slot, const jlog_block_content *content,
                        jlog_block_header *header) noexcept nogil:
     """Builds the header of the open block with this content."""
     cdef jlog_page *page = process.buffer.page
-    jlog_build_block_header(header, content, jlog_clamped_now_us(&process.buffer), page.durable_end, page.uuid, slot.segment,
+    jlog_build_block_header(header, content, jlog_now_or_floor_us(&process.buffer), page.durable_end, page.uuid, slot.segment,
                             slot.offset)
 
 

@@ -80,7 +80,7 @@ struct jlog_page {
     uint32_t sync_error __attribute__((aligned(64)));    /* errno of a failed fdatasync; it stays until all have closed */
     uint32_t unrepaired;                                 /* not 0: the next holder of the lock repeats an incomplete takeover */
     uint64_t next_sequence;
-    int64_t clamp_us;                                    /* the clock gives no earlier timestamp */
+    int64_t floor_us;                                    /* the clock gives no earlier timestamp */
     uint64_t lease_limit;
     uint64_t closed;                                     /* intent: this block takes no more records */
     int64_t period_begin_us;                             /* the open segment's records come from [begin, begin + period) */

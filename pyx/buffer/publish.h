@@ -5,15 +5,15 @@
 #include "buffer/room.h"
 #include "system/failpoint.h"
 
-/* Returns the timestamp of a record that is appended now: the clock's time, but never earlier than the clamp. */
-static inline int64_t jlog_clamp_us(const struct jlog_page *page, int64_t now_us)
+/* Returns the timestamp of a record that is appended now: the clock's time, but never earlier than the monotonic floor. */
+static inline int64_t jlog_raise_to_floor_us(const struct jlog_page *page, int64_t now_us)
 {
-    return now_us > page->clamp_us ? now_us : page->clamp_us;
+    return now_us > page->floor_us ? now_us : page->floor_us;
 }
 
-static inline int64_t jlog_clamped_now_us(struct jlog_buffer *buffer)
+static inline int64_t jlog_now_or_floor_us(struct jlog_buffer *buffer)
 {
-    return jlog_clamp_us(buffer->page, jlog_now_us(&buffer->clock));
+    return jlog_raise_to_floor_us(buffer->page, jlog_now_us(&buffer->clock));
 }
 
 /* Returns the base time of the open block. Its first record sets it. */
@@ -61,7 +61,7 @@ static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *
 
     if (start == 0 || !jlog_may_append(page, 1) || jlog_period_is_over(page, now_us))
         return -1;
-    now_us = jlog_clamp_us(page, now_us);
+    now_us = jlog_raise_to_floor_us(page, now_us);
     delta_us = (uint64_t)now_us - (uint64_t)jlog_block_base(buffer, slot, now_us); /* a body may state any base time */
     if (delta_us > UINT32_MAX)
         return -1;
@@ -70,7 +70,7 @@ static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *
     /* The CRC is computed from the caller's value. The copy in the body was stored a moment ago, in pieces of another size:
      * reading it would wait until the stores have left the processor. */
     crc = jlog_crc32c(jlog_crc32c(jlog_block_crc(buffer, slot), &head, sizeof head), value, bytes);
-    page->clamp_us = now_us;
+    page->floor_us = now_us;
     return (int64_t)jlog_publish(buffer, slot, start + JLOG_SHORT_BYTES + (uint32_t)bytes, crc, 1);
 }
 
@@ -85,7 +85,7 @@ static inline int64_t jlog_put_record(struct jlog_buffer *buffer, uint8_t *recor
 
     if (start == 0 || !jlog_may_append(page, 1) || jlog_period_is_over(page, now_us))
         return -1;
-    now_us = jlog_clamp_us(page, now_us);
+    now_us = jlog_raise_to_floor_us(page, now_us);
     delta_us = (uint64_t)now_us - (uint64_t)jlog_block_base(buffer, slot, now_us); /* a body may state any base time */
     if (delta_us > UINT32_MAX)
         return -1;
@@ -96,7 +96,7 @@ static inline int64_t jlog_put_record(struct jlog_buffer *buffer, uint8_t *recor
             page->explicit_max_us = explicit_us;
     } else {
         jlog_store32(record + 4, (uint32_t)delta_us);
-        page->clamp_us = now_us;
+        page->floor_us = now_us;
     }
     memcpy(jlog_body(buffer, slot->generation) + start, record, bytes);
     return (int64_t)jlog_publish(buffer, slot, start + (uint32_t)bytes,

@@ -6,7 +6,7 @@ from jlog._core.buffer.page cimport jlog_buffer, jlog_page, jlog_slot
 
 
 cdef extern from "buffer/publish.h" nogil:
-    int64_t jlog_clamped_now_us(jlog_buffer *buffer)
+    int64_t jlog_now_or_floor_us(jlog_buffer *buffer)
     int64_t jlog_block_base(jlog_buffer *buffer, const jlog_slot *slot, int64_t first_us)
     uint64_t jlog_publish(jlog_buffer *buffer, jlog_slot *slot, uint32_t end, uint32_t crc, uint64_t count)
     uint32_t jlog_block_crc(const jlog_buffer *buffer, const jlog_slot *slot)

@@ -13,7 +13,7 @@
 #define JLOG_SHORT_BYTES 8u                              /* smallest record: the short form with an empty value */
 
 #define JLOG_TAG_LONG 0x80000000u                        /* long form: its flags follow */
-#define JLOG_TAG_EXPLICIT 0x40000000u                    /* long form: the caller's timestamp; it does not move the clamp */
+#define JLOG_TAG_EXPLICIT 0x40000000u                    /* long form: the caller's timestamp; it never moves the floor */
 #define JLOG_TAG_STATE 0x20000000u                       /* long form: a state record; it has no sequence */
 #define JLOG_TAG_NULL 0x10000000u                        /* long form: the value is null */
 #define JLOG_TAG_KEY 0x08000000u                         /* long form: there is a key */

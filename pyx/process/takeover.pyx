@@ -82,7 +82,7 @@ cdef int redo_derived_and_noted(WritingProcess process, Operation *operation) no
     # The value may be that of another segment, before or after a roll. A second allocation of the same bytes costs nothing.
     page.reserved_end = jlog_least_reserved(slot)
     page.next_sequence = slot.first_sequence + walk.record_count
-    page.clamp_us = max(page.clamp_us, walk.clock_max_us)
+    page.floor_us = max(page.floor_us, walk.clock_max_us)
     page.explicit_count = walk.explicit_count
     page.explicit_max_us = walk.explicit_max_us
     JLOG_FAILPOINT(b"takeover.derived")
@@ -145,7 +145,7 @@ cdef int complete_direct(WritingProcess process, Operation *operation) noexcept 
         return failed(operation, error, b"reading a block whose writer was killed")
     if status == JLOG_BLOCK_VALID and header.first_sequence == slot.first_sequence:
         end = slot.offset + sizeof(header) + header.stored_bytes
-        page.clamp_us = max(page.clamp_us, header.base_time_us)
+        page.floor_us = max(page.floor_us, header.base_time_us)
         jlog_rotate(page, slot.segment, end, slot.first_sequence + header.record_count, slot.offset,
                     jlog_block_capacity(page, end))
     return DONE

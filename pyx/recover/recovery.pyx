@@ -93,7 +93,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     else:
         state = SegmentFile(directory, end.segment, uuid).state_before(end.offset)
         start = segment_start(uuid, epoch, first, (end.segment, end.offset, end.sequence), state, durable_end=end.sequence,
-                              clamp_us=end.clock_us)
+                              floor_us=end.clock_us)
         create_segment(directory, first, start)
         place = first, len(start)
     sync_directory(directory)
@@ -114,7 +114,7 @@ def _end_before_gap(directory, bytes uuid not None, end):
 
 
 def make_page(Precommit precommit not None, uint64_t generation, uint64_t segment_bytes, uint64_t segment, uint64_t offset,
-              uint64_t first_sequence, int64_t clamp_us) -> None:
+              uint64_t first_sequence, int64_t floor_us) -> None:
     """Makes the page valid, with an empty open block at this place. The process that opens the journal sets the lease."""
     cdef jlog_page *page = precommit.page
     page.status = JLOG_PAGE_RECOVERING
@@ -122,7 +122,7 @@ def make_page(Precommit precommit not None, uint64_t generation, uint64_t segmen
     memset(<uint8_t *> page + JLOG_PAGE_STATE_OFFSET, 0, sizeof(jlog_page) - JLOG_PAGE_STATE_OFFSET)
     precommit.imprint()
     page.segment_bytes = segment_bytes
-    page.clamp_us = clamp_us if clamp_us > INT64_MIN else 0
+    page.floor_us = floor_us if floor_us > INT64_MIN else 0
     page.durable_end = first_sequence
     page.durable_segment = segment
     page.durable_generation = generation

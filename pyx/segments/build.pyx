@@ -46,7 +46,7 @@ def moved_block(bytes block not None, bytes uuid not None, uint64_t segment, uin
 
 
 def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes raw not None, int64_t base_time_us,
-                 uint64_t first_sequence, *, bint snapshot=False, uint64_t durable_end=0, int64_t clamp_us=INT64_MIN) -> bytes:
+                 uint64_t first_sequence, *, bint snapshot=False, uint64_t durable_end=0, int64_t floor_us=INT64_MIN) -> bytes:
     """Returns a block for this place: its header, and its body, which is not compressed."""
     cdef jlog_block_header header
     cdef jlog_block_content content
@@ -62,7 +62,7 @@ def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes r
     content.raw_crc = content.stored_crc = jlog_crc32c(0, <const uint8_t *> raw, len(raw))
     content.base_time_us = base_time_us
     content.max_timestamp_us = max(walk.clock_max_us, walk.explicit_max_us)
-    jlog_build_block_header(&header, &content, max(jlog_clock_us(0), clamp_us), durable_end, uuid, segment, offset)
+    jlog_build_block_header(&header, &content, max(jlog_clock_us(0), floor_us), durable_end, uuid, segment, offset)
     return (<uint8_t *> &header)[:sizeof(header)] + raw
 
 
@@ -78,7 +78,7 @@ def encode_state(dict state not None) -> bytes:
 
 
 def segment_start(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, dict state not None,
-                  *, uint64_t durable_end=0, int64_t clamp_us=INT64_MIN, uint64_t replacements=0) -> bytes:
+                  *, uint64_t durable_end=0, int64_t floor_us=INT64_MIN, uint64_t replacements=0) -> bytes:
     """Returns the beginning of a segment file: its header and its state block. `previous`: (segment, end offset, end sequence)
     of the file before, or None."""
     cdef jlog_segment_header header
@@ -86,4 +86,4 @@ def segment_start(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, 
     fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence, replacements)
     return (<uint8_t *> &header)[:sizeof(header)] + encode_block(
         uuid, first_sequence, sizeof(header), encode_state(state), header.created_us, first_sequence,
-        snapshot=True, durable_end=durable_end, clamp_us=clamp_us)
+        snapshot=True, durable_end=durable_end, floor_us=floor_us)

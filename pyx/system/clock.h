@@ -2,7 +2,7 @@
  * readings, which are at most a millisecond apart. So a step of the clock, a suspended machine or a migrated one is noticed
  * within a millisecond, and the error of a wrong scale is bounded by it. If the counter is not known to run evenly, every
  * reading is exact. Not thread-safe: each clock is used under the append lock of its journal. It may run backwards:
- * jlog_clamp_us() in buffer/publish.h keeps a journal's timestamps from that. */
+ * jlog_raise_to_floor_us() in buffer/publish.h keeps a journal's timestamps from that. */
 #ifndef JLOG_CLOCK_H
 #define JLOG_CLOCK_H
 

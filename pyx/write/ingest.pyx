@@ -299,16 +299,16 @@ cdef bytes head_of(Operations operations, dict state, previous):
     that does not exist pads this block to HEAD_BYTES. Returns None if there is not room enough."""
     cdef WritingProcess process = operations.process
     cdef jlog_page *page = process.buffer.page
-    sequence, clamp_us = previous[2], page.clamp_us
+    sequence, floor_us = previous[2], page.floor_us
     start = segment_start(process.uuid, process.epoch, sequence, previous, operations.state.values,
-                          durable_end=page.durable_end, clamp_us=clamp_us)
+                          durable_end=page.durable_end, floor_us=floor_us)
     changes = encode_state(state)
     cdef int64_t room = HEAD_BYTES - <int64_t> (len(start) + sizeof(jlog_block_header) + len(changes) + JLOG_LONG_BYTES)
     if room < 0 or bytes(room) in operations.state.values or bytes(room) in state:
         return None
     return start + encode_block(process.uuid, sequence, len(start), changes + encode_state({bytes(room): None}),
-                                max(jlog_clock_us(CLOCK_REALTIME), clamp_us), sequence,
-                                durable_end=page.durable_end, clamp_us=clamp_us)
+                                max(jlog_clock_us(CLOCK_REALTIME), floor_us), sequence,
+                                durable_end=page.durable_end, floor_us=floor_us)
 
 
 cdef int write_headers(WritingProcess process, Ingest *ingest, int fd, str path, pieces, bytes head,
@@ -317,7 +317,7 @@ cdef int write_headers(WritingProcess process, Ingest *ingest, int fd, str path,
     cdef jlog_page *page = process.buffer.page
     cdef jlog_block_content content
     cdef jlog_block_header header
-    cdef int64_t now_us = max(jlog_clock_us(CLOCK_REALTIME), page.clamp_us)
+    cdef int64_t now_us = max(jlog_clock_us(CLOCK_REALTIME), page.floor_us)
     cdef uint64_t segment = sequence, offset
     cdef int error = jlog_write_at(fd, <const uint8_t *> head, len(head), 0)
     ingest.clock_us = now_us

@@ -70,11 +70,11 @@ cdef int forget_derived(Operations operations, bounds) except -1:
     operations.raise_unless_done(finish_replacing(process, &takeover), &takeover)
     slot = jlog_open_slot(page)
     if jlog_is_closing(page):
-        page.clamp_us = page.closing.clock_us
+        page.floor_us = page.closing.clock_us
     else:
         file = SegmentFile(process.path, slot.segment, process.uuid)
         previous, _ = file.block_at(slot.previous_offset or SEGMENT_HEADER_BYTES)
-        page.clamp_us = file.created_us if previous is None else previous.clock_us
+        page.floor_us = file.created_us if previous is None else previous.clock_us
     page.lease_limit = page.closed = page.durable_generation = 0
     page.state = page.generation - 1
     # The durable end must not move back for readers that have seen it. The synced mark may still lie before it.

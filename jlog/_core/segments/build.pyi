@@ -17,7 +17,7 @@ def encode_block(
     *,
     snapshot: bool = False,
     durable_end: int = 0,
-    clamp_us: int = ...,
+    floor_us: int = ...,
 ) -> bytes: ...
 def encode_state(state: dict[bytes, bytes] | dict[bytes, bytes | None]) -> bytes: ...
 def segment_start(
@@ -28,6 +28,6 @@ def segment_start(
     state: dict[bytes, bytes],
     *,
     durable_end: int = 0,
-    clamp_us: int = ...,
+    floor_us: int = ...,
     replacements: int = 0,
 ) -> bytes: ...
