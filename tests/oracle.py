@@ -47,7 +47,7 @@ INDEX_ENTRY = struct.Struct("<QQq")
 PAGE_HEAD = struct.Struct("<8sII16s16sQQQQQ")
 SLOT = struct.Struct("<QQQQQIIQQ")
 LAYOUT = 2  # of the page
-PAGE_LEASE_AT, PAGE_DIRECT_AT, PAGE_INCARNATION_AT, PAGE_UNWRITTEN_AT = 216, 256, 280, 312
+PAGE_RESERVATION_AT, PAGE_DIRECT_AT, PAGE_INCARNATION_AT, PAGE_UNWRITTEN_AT = 216, 256, 280, 312
 PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_SLOTS_AT, PAGE_CLOSING_AT = 360, 448, 512, 832
 
 BLOCK_MAGIC = b"JBLK"
@@ -144,7 +144,7 @@ class Bounds(NamedTuple):
     generation: int
     first_sequence: int
     mark: tuple[int, int, int]  # segment, offset, sequence
-    lease_limit: int
+    reservation_limit: int
     closed: tuple[int, int, int] | None
 
 
@@ -193,7 +193,7 @@ class Page:
     generation: int
     direct: int
     unwritten: int
-    lease_limit: int
+    reservation_limit: int
     durable_end: int
     capacity: int
     new_inode: int  # of a file that is about to take the open segment's name, or 0
@@ -347,11 +347,11 @@ def read_bounds(path: str, uuid: bytes, strict: bool) -> Bounds:
     name = os.path.join(path, "bounds")
     require(os.path.exists(name), name, 0, "there is none")
     fields = read_dual_slot(name, BOUNDS, b"JLOGBND\n", uuid, strict)
-    generation, first, *mark, lease, closed_segment, closed_offset, closed_sequence, reserved = fields
+    generation, first, *mark, reservation, closed_segment, closed_offset, closed_sequence, reserved = fields
     closed = (closed_segment, closed_offset, closed_sequence)
     require(not any(reserved), name, 104, "reserved bytes are not 0")
     require(NONE not in closed or set(closed) == {NONE}, name, 80, "the closed end is half none")
-    return Bounds(generation, first, tuple(mark), lease, None if NONE in closed else closed)
+    return Bounds(generation, first, tuple(mark), reservation, None if NONE in closed else closed)
 
 
 def read_positions(path: str, group: str, uuid: bytes, strict: bool) -> dict[str, Position]:
@@ -408,9 +408,9 @@ def read_page(path: str, uuid: bytes) -> Page | None:
     if magic != b"JLOGPAGE" or layout != LAYOUT or page_uuid != uuid:
         return None
     slots = [read_slot(page[at : at + SLOT.size], uuid) for at in (PAGE_SLOTS_AT, PAGE_SLOTS_AT + SLOT.size)]
-    direct, lease, durable, generation, unwritten = (
+    direct, reservation, durable, generation, unwritten = (
         struct.unpack_from("<Q", page, at)[0]
-        for at in (PAGE_DIRECT_AT, PAGE_LEASE_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_UNWRITTEN_AT)
+        for at in (PAGE_DIRECT_AT, PAGE_RESERVATION_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_UNWRITTEN_AT)
     )
     incarnation, new_inode, new_end = struct.unpack_from("<QQQ", page, PAGE_INCARNATION_AT)
     counting = [slots[number & 1] for number in (generation, unwritten) if number in (generation, generation - 1) and number]
@@ -422,7 +422,7 @@ def read_page(path: str, uuid: bytes) -> Page | None:
         generation=generation,
         direct=direct,
         unwritten=unwritten,
-        lease_limit=lease,
+        reservation_limit=reservation,
         durable_end=durable,
         capacity=capacity_of(counting, behind, capacity),
         new_inode=new_inode * (incarnation & 1),
@@ -1056,9 +1056,9 @@ def check_sample(blocks: list[Block]) -> None:
 def check_bounds(contents: Contents) -> None:
     path, bounds, page = os.path.join(contents.path, "bounds"), contents.bounds, contents.page
     end, next_sequence = contents.end, contents.next_sequence
-    first, lease, closed = bounds.first_sequence, bounds.lease_limit, bounds.closed
+    first, reservation, closed = bounds.first_sequence, bounds.reservation_limit, bounds.closed
     require(first <= next_sequence, path, 40, f"first_sequence {first} is behind the end {next_sequence}")
-    require(lease >= next_sequence, path, 72, f"the end {next_sequence} is beyond the lease {lease}")
+    require(reservation >= next_sequence, path, 72, f"the end {next_sequence} is beyond the reservation {reservation}")
     if closed is not None:
         # The next opening may have begun a segment there, and be killed before it took the note away.
         at_end = closed[2] == next_sequence and closed <= end
@@ -1068,7 +1068,7 @@ def check_bounds(contents: Contents) -> None:
         require(agrees, path, 80, f"the closed end {closed} is not where the journal ends, {end}")
     check_mark(contents, path)
     if page and page.current:
-        require(page.lease_limit <= lease, page.path, PAGE_LEASE_AT, "the page leases more than bounds")
+        require(page.reservation_limit <= reservation, page.path, PAGE_RESERVATION_AT, "the page reserves more than bounds")
         require(page.durable_end <= end[2], page.path, PAGE_DURABLE_AT, "durable_end is behind the last block")
 
 
@@ -1092,9 +1092,9 @@ def check_mark(contents: Contents, path: str) -> None:
 
 
 def check_positions(contents: Contents) -> None:
-    # Numbers that a power loss took are below the lease until the next writer opens.
+    # Numbers that a power loss took are below the reservation until the next writer opens.
     current = contents.page is not None and contents.page.current
-    limit = contents.next_sequence if current else max(contents.next_sequence, contents.bounds.lease_limit)
+    limit = contents.next_sequence if current else max(contents.next_sequence, contents.bounds.reservation_limit)
     numbers = [number for number, _ in contents.epochs]
     for file, position in contents.positions.items():
         path, name = os.path.join(contents.path, file), file.partition("/")[2]

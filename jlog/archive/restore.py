@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from itertools import pairwise
 
-from jlog._core.format.constants import LEASE_STRIDE
+from jlog._core.format.constants import RESERVATION_STRIDE
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.recover.recovery import create_segment
 from jlog._core.segments.build import segment_start
@@ -111,7 +111,7 @@ def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
     file.close()
     create_segment(work, end, start)
     bounds_path = os.path.join(work, "bounds")
-    BoundsFile.create(bounds_path, meta.uuid, end + LEASE_STRIDE, (end, len(start), end))
+    BoundsFile.create(bounds_path, meta.uuid, end + RESERVATION_STRIDE, (end, len(start), end))
     lock_file = LockFile(os.path.join(work, "lock"), create=True)
     bounds = BoundsFile(bounds_path, meta.uuid, lock_file)
     try:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import BinaryIO
 
-from jlog._core.format.constants import DUAL_SLOT_OFFSETS, LEASE_STRIDE
+from jlog._core.format.constants import DUAL_SLOT_OFFSETS, RESERVATION_STRIDE
 from jlog._core.format.dual_slot import BoundsFile, both_copies
 from jlog._core.read.buffer_copy import read_buffer
 from jlog._core.recover.found_page import Body
@@ -121,9 +121,9 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
                 if read_index(path, segment, meta.uuid) is not None:  # else the first reader that needs an index builds it anew
                     _copy_file(path, target, index_name(segment))
         place = _copy_open_segment(newest, meta, target, bodies, progress)
-    lease = max(bounds.lease_limit, place[2] + LEASE_STRIDE)
+    reservation = max(bounds.reservation_limit, place[2] + RESERVATION_STRIDE)
     file = os.path.join(target, "bounds")
-    BoundsFile.create(file, meta.uuid, lease, place, first_sequence=bounds.first_sequence, mark=place)
+    BoundsFile.create(file, meta.uuid, reservation, place, first_sequence=bounds.first_sequence, mark=place)
 
 
 def _copy_position(path: str, meta: Meta, target: str, kind: str, name: str) -> None:

@@ -69,7 +69,7 @@ def outlives_its_records(path: str, meta: Meta, sequence: int, next_sequence: in
     end.refresh()
     bounds = end.bounds_file.read()
     was_closed_here = bounds.closed is not None and bounds.closed[2] == next_sequence
-    return not end.live and not was_closed_here and sequence <= bounds.lease_limit
+    return not end.live and not was_closed_here and sequence <= bounds.reservation_limit
 
 
 def _before_end(path: str, cursor: Ends, what: str, sequence: int) -> int:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from jlog._core.format.constants import DUAL_SLOT_OFFSETS, LEASE_STRIDE
+from jlog._core.format.constants import DUAL_SLOT_OFFSETS, RESERVATION_STRIDE
 from jlog._core.format.dual_slot import BoundsFile, both_copies
 from jlog._core.recover.found_page import invalidate_page
 from jlog._core.recover.quarantine import Quarantine
@@ -99,15 +99,15 @@ class Applier:
 
     def _write_bounds(self, file: str, step: WriteBounds) -> None:
         uuid, end = self._meta.uuid, step.end
-        lease = end[0] + LEASE_STRIDE
+        reservation = end[0] + RESERVATION_STRIDE
         if not step.is_new:
             bounds = BoundsFile(file, uuid, self._lock_file)
-            bounds.update(mark=end, lease_limit=lease, closed=end, durable=True, deadline=self._deadline)
+            bounds.update(mark=end, reservation_limit=reservation, closed=end, durable=True, deadline=self._deadline)
             bounds.close()
             return
         if os.path.exists(file):
             self._quarantine.keep(file)
-        BoundsFile.create(file, uuid, lease, end, first_sequence=step.first_sequence, mark=end, temporary=TEMPORARY)
+        BoundsFile.create(file, uuid, reservation, end, first_sequence=step.first_sequence, mark=end, temporary=TEMPORARY)
         sync_directory(self._path)
 
     def _set_position(self, step: SetPosition) -> None:

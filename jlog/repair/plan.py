@@ -149,7 +149,7 @@ def _next_sequence(findings: Findings, drafts: list[SegmentDraft]) -> int:
         return max(end, page.first_sequence)
     if bounds is None:
         return end
-    return max(end, bounds.lease_limit if bounds.closed is None else bounds.closed[2])
+    return max(end, bounds.reservation_limit if bounds.closed is None else bounds.closed[2])
 
 
 def _is_sound(findings: Findings, drafts: list[SegmentDraft]) -> bool:

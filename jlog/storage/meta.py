@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jlog._core.format.checksum import crc32c
-from jlog._core.format.constants import FORMAT_VERSION, LEASE_STRIDE, NUMBER_MAX
+from jlog._core.format.constants import FORMAT_VERSION, NUMBER_MAX, RESERVATION_STRIDE
 from jlog._core.format.dual_slot import BoundsFile, birth_us
 from jlog._core.recover.recovery import create_segment
 from jlog._core.segments.build import segment_start
@@ -232,6 +232,6 @@ def _fill(path: str, options: dict[str, Any], lock_file: LockFile) -> None:
         Directory(path, name, make=True).close()
     start = segment_start(meta.uuid, meta.epoch, 0, None, {})
     create_segment(path, 0, start)
-    BoundsFile.create(os.path.join(path, "bounds"), meta.uuid, LEASE_STRIDE, (0, len(start), 0))
+    BoundsFile.create(os.path.join(path, "bounds"), meta.uuid, RESERVATION_STRIDE, (0, len(start), 0))
     write_meta(path, meta)
     sync_directory(os.path.dirname(os.path.abspath(path)))

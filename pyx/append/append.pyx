@@ -30,7 +30,7 @@ from jlog._core.process.operation cimport (
     DONE,
     FLUSH,
     NEEDS_BODY,
-    NEEDS_LEASE,
+    NEEDS_RESERVATION,
     NEEDS_SPACE,
     NEEDS_SEGMENT,
     NEEDS_STATE,
@@ -176,7 +176,7 @@ cdef int put(WritingProcess process, Append *append) noexcept nogil:
         start = jlog_block_room(page, slot, append.new.records.bytes)
         if start != 0:
             if not jlog_may_append(page, append.new.records.count):
-                return NEEDS_LEASE
+                return NEEDS_RESERVATION
             if encode(process, append, slot, start):
                 return DONE
         if jlog_word_used(slot.word) != 0:
@@ -276,7 +276,7 @@ cdef int put_direct(WritingProcess process, Append *append) noexcept nogil:
         if status != DONE:
             return status
         if not jlog_may_append(page, new.records.count):
-            return NEEDS_LEASE
+            return NEEDS_RESERVATION
         if new.records.has_state and state_is_newer(page, new.state_generation):
             return NEEDS_STATE
         slot = jlog_open_slot(page)

@@ -9,7 +9,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from jlog._core.system.file cimport jlog_start_writeback
-from jlog._core.format.format cimport JLOG_LEASE_STRIDE
+from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE
 from jlog._core.system.lock cimport Deadline
 from jlog._core.buffer.page cimport jlog_page
 from jlog._core.buffer.room cimport jlog_period_is_over
@@ -25,7 +25,7 @@ from jlog._core.process.operation cimport (
     DONE,
     FLUSH,
     NEEDS_BODY,
-    NEEDS_LEASE,
+    NEEDS_RESERVATION,
     NEEDS_COMPRESSION,
     NEEDS_WAIT,
     NEEDS_SPACE,
@@ -136,8 +136,8 @@ cdef class Operations:
                 operation.rolling.rolled = False
             with naming(self.process.path):
                 self.prepared.prepare(operation)
-        elif status == NEEDS_LEASE:
-            self.lease(new_records(operation).records.count, deadline)
+        elif status == NEEDS_RESERVATION:
+            self.reserve_sequences(new_records(operation).records.count, deadline)
         elif status == NEEDS_WAIT:
             wait_for_generation(self.process, operation)
         elif status == NEEDS_STATE:
@@ -209,12 +209,12 @@ cdef class Operations:
                 "what was appended before is readable; a later flush or sync writes it once that is possible")
         raise OSError(error, f"{os.strerror(error)}, {what}; {left}", path)
 
-    cdef int lease(self, uint64_t count, Deadline deadline) except -1:
-        """Leases more sequences: durably in `bounds` first, and then in the page."""
-        limit = self.process.buffer.page.next_sequence + count + JLOG_LEASE_STRIDE
-        self.process.bounds.update(lease_limit=limit, closed=None, durable=True, deadline=deadline)
+    cdef int reserve_sequences(self, uint64_t count, Deadline deadline) except -1:
+        """Reserves more sequences: durably in `bounds` first, and then in the page."""
+        limit = self.process.buffer.page.next_sequence + count + JLOG_RESERVATION_STRIDE
+        self.process.bounds.update(reservation_limit=limit, closed=None, durable=True, deadline=deadline)
         # The page gets the limit that this fdatasync has made durable. `bounds` may hold a later one that is not durable yet.
-        jlog_raise_to(&self.process.buffer.page.lease_limit, limit)
+        jlog_raise_to(&self.process.buffer.page.reservation_limit, limit)
         return 0
 
     cdef int tidy_up(self, Operation *operation) except -1:
@@ -227,12 +227,12 @@ cdef class Operations:
                 seal(self.process, operation.rolling.sealed_segment, operation.rolling.sealed_end)
                 if self.care is not None:
                     self.care.after_roll()
-            if operation.rotated and page.lease_limit < page.next_sequence + JLOG_LEASE_STRIDE // 2:
-                self.lease(0, AT_ONCE)
+            if operation.rotated and page.reservation_limit < page.next_sequence + JLOG_RESERVATION_STRIDE // 2:
+                self.reserve_sequences(0, AT_ONCE)
         except JournalLocked:
-            pass  # another process writes `bounds`; the next call leases, and enough sequences are left until then
+            pass  # another process writes `bounds`; the next call reserves, and enough sequences are left until then
         except Exception as error:  # noqa: BLE001
-            # Another process does it later, or the next roll, or an append that needs the lease and then raises.
+            # Another process does it later, or the next roll, or an append that needs the reservation and then raises.
             logging.getLogger("jlog").warning("%s: left for later: %s", self.process.path, error)
         return 0
 

@@ -26,7 +26,7 @@ from jlog._core.format.format cimport (
 from jlog._core.process.operation cimport (
     INGEST,
     DONE,
-    NEEDS_LEASE,
+    NEEDS_RESERVATION,
     NEEDS_SEGMENT,
     Ingest,
     NewRecords,
@@ -108,7 +108,7 @@ cdef int ingest(WritingProcess process, Ingest *ingest) noexcept nogil:
     if status != DONE or page.generation != ingest.completed_for or jlog_word_used(slot.word) != 0:
         return status
     if not jlog_may_append(page, ingest.new.records.count):
-        return NEEDS_LEASE
+        return NEEDS_RESERVATION
     status = open_prepared(process, &ingest.new.head, ingest.last_offset, ingest.end, ingest.clock_us)
     ingest.ingested = status == DONE
     return status

@@ -81,7 +81,7 @@ struct jlog_page {
     uint32_t unrepaired;                                 /* not 0: the next holder of the lock repeats an incomplete takeover */
     uint64_t next_sequence;
     int64_t floor_us;                                    /* the clock gives no earlier timestamp */
-    uint64_t lease_limit;
+    uint64_t reservation_limit;
     uint64_t closed;                                     /* intent: this block takes no more records */
     int64_t period_begin_us;                             /* the open segment's records come from [begin, begin + period) */
     uint64_t period_us;                                  /* 0: no period has begun; UINT64_MAX: it never ends */

@@ -74,7 +74,7 @@ cdef extern from "buffer/page.h" nogil:
         uint32_t unrepaired
         uint64_t next_sequence
         int64_t floor_us
-        uint64_t lease_limit
+        uint64_t reservation_limit
         uint64_t closed
         int64_t period_begin_us
         uint64_t period_us

@@ -50,7 +50,7 @@ static inline uint64_t jlog_publish(struct jlog_buffer *buffer, struct jlog_slot
 
 /* Appends a value with the clock's time. The caller may read the clock before it takes the lock: the processor then reads its
  * counter while it waits for the lock's cache line. Returns the record's sequence, or -1 if only the slow way can go on: no
- * room, no lease, a failed sync, another period, or a time too far from the base time for the short form. */
+ * room, no reservation, a failed sync, another period, or a time too far from the base time for the short form. */
 static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *value, size_t bytes, int64_t now_us)
 {
     struct jlog_page *page = buffer->page;

@@ -57,10 +57,10 @@ static inline uint32_t jlog_block_room(const struct jlog_page *page, const struc
 /* --- Records --------------------------------------------------------------------------------------------------- */
 
 /* Returns whether `count` records may be appended at all: no sync has failed, no takeover is incomplete, and their sequences
- * are leased. */
+ * are reserved. */
 static inline int jlog_may_append(const struct jlog_page *page, uint64_t count)
 {
-    return (page->sync_error | page->unrepaired) == 0 && page->next_sequence + count <= page->lease_limit;
+    return (page->sync_error | page->unrepaired) == 0 && page->next_sequence + count <= page->reservation_limit;
 }
 
 /* --- Time: segments end with periods of UTC, and a week begins on Monday ---------------------------------------- */

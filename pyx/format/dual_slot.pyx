@@ -44,7 +44,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     CLOCK_REALTIME = 0
 
-Bounds = namedtuple("Bounds", "first_sequence mark_segment mark_offset mark_sequence lease_limit closed")
+Bounds = namedtuple("Bounds", "first_sequence mark_segment mark_offset mark_sequence reservation_limit closed")
 StoredPosition = namedtuple("StoredPosition", "sequence epoch moved_us")
 
 # The beginning of every dual-slot record.
@@ -147,7 +147,7 @@ cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, c
 
 
 cdef class BoundsFile:
-    """The file `bounds`: the sequence of the oldest retained record, the synced mark, the lease and the closed end."""
+    """The file `bounds`: the sequence of the oldest retained record, the synced mark, the reservation and the closed end."""
 
     def __cinit__(self):
         self.fd = -1
@@ -164,14 +164,14 @@ cdef class BoundsFile:
             close(self.fd)
 
     @staticmethod
-    def create(str path not None, bytes uuid not None, uint64_t lease_limit, closed, *, uint64_t first_sequence=0,
+    def create(str path not None, bytes uuid not None, uint64_t reservation_limit, closed, *, uint64_t first_sequence=0,
                mark=(0, 0, 0), temporary=None, bint sync=True):
         """Makes and syncs the bounds of a new journal, in place of any that are there. Their entry in the directory is not
         synced yet. `temporary`: a name in the same directory, which the file has until it is whole. `sync`: False syncs
         nothing."""
         cdef jlog_bounds bounds
         memset(&bounds, 0, sizeof(bounds))
-        bounds.lease_limit = lease_limit
+        bounds.reservation_limit = reservation_limit
         bounds.first_sequence = first_sequence
         bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
         bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
@@ -196,9 +196,9 @@ cdef class BoundsFile:
         if bounds.closed_sequence != JLOG_NONE:
             closed = (bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence)
         return Bounds(bounds.first_sequence, bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence,
-                      bounds.lease_limit, closed)
+                      bounds.reservation_limit, closed)
 
-    def update(self, *, first_sequence=0, mark=None, lease_limit=0, closed=..., bint durable=False,
+    def update(self, *, first_sequence=0, mark=None, reservation_limit=0, closed=..., bint durable=False,
                Deadline deadline not None=NEVER):
         """Advances each number that is given; a lower one changes nothing. Sets `closed`; None removes it. Returns the result.
         Raises JournalLocked, and changes nothing, if another process writes the file until the deadline.
@@ -212,7 +212,7 @@ cdef class BoundsFile:
             if not found:
                 self.read()
             bounds.first_sequence = max(bounds.first_sequence, first_sequence)
-            bounds.lease_limit = max(bounds.lease_limit, lease_limit)
+            bounds.reservation_limit = max(bounds.reservation_limit, reservation_limit)
             if mark is not None:
                 move_mark_forward(&bounds, mark[0], mark[1], mark[2])
             if closed is None:

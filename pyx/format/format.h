@@ -29,7 +29,7 @@
 #define JLOG_INDEX_EVERY_BYTES (64u << 10)               /* least distance between two blocks that an index names */
 #define JLOG_COMPRESS_BYTES_MIN 128u                     /* smallest body that is worth compressing */
 #define JLOG_DUAL_SLOT_STRIDE 4096u                      /* distance between the two copies of a dual-slot record */
-#define JLOG_LEASE_STRIDE (1ull << 24)                   /* sequences in one lease, that is, for one durable write of bounds */
+#define JLOG_RESERVATION_STRIDE (1ull << 24)             /* sequences in one reservation, which is one durable write of bounds */
 
 #define JLOG_SEGMENT_MAGIC "JLOGSEG\n"
 #define JLOG_INDEX_MAGIC "JLOGIDX\n"
@@ -84,7 +84,7 @@ struct jlog_bounds {
     uint64_t mark_segment;                               /* the synced mark: every block before it is synced */
     uint64_t mark_offset;
     uint64_t mark_sequence;
-    uint64_t lease_limit;                                /* end of the lease: no sequence from here on was ever used */
+    uint64_t reservation_limit;                          /* end of the reservation: no sequence from here on was ever used */
     uint64_t closed_segment;                             /* the closed end; JLOG_NONE while the journal is open */
     uint64_t closed_offset;
     uint64_t closed_sequence;
@@ -190,7 +190,7 @@ static inline int jlog_bounds_valid(const struct jlog_bounds *bounds)
 {
     if (!jlog_place_valid(bounds->mark_segment, bounds->mark_offset, bounds->mark_sequence))
         return 0;
-    if (bounds->first_sequence > bounds->mark_sequence || bounds->lease_limit > JLOG_NUMBER_MAX)
+    if (bounds->first_sequence > bounds->mark_sequence || bounds->reservation_limit > JLOG_NUMBER_MAX)
         return 0;
     return bounds->closed_sequence == JLOG_NONE ||
            jlog_place_valid(bounds->closed_segment, bounds->closed_offset, bounds->closed_sequence);

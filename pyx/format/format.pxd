@@ -26,7 +26,7 @@ cdef extern from "format/format.h" nogil:
         JLOG_FIRST_BLOCK
     const uint64_t JLOG_NONE
     const uint64_t JLOG_NUMBER_MAX
-    const uint64_t JLOG_LEASE_STRIDE
+    const uint64_t JLOG_RESERVATION_STRIDE
     const uint32_t JLOG_RAW_BYTES_MAX
     const uint32_t JLOG_BLOCK_MAGIC
     const char *JLOG_SEGMENT_MAGIC
@@ -74,7 +74,7 @@ cdef extern from "format/format.h" nogil:
         uint64_t mark_segment
         uint64_t mark_offset
         uint64_t mark_sequence
-        uint64_t lease_limit
+        uint64_t reservation_limit
         uint64_t closed_segment
         uint64_t closed_offset
         uint64_t closed_sequence

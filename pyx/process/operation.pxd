@@ -14,7 +14,7 @@ cdef enum:
     SIGNALS = 2  # the lock is busy: test whether Ctrl-C was pressed
     TIMED_OUT = 3
     NEEDS_SEGMENT = 4  # prepare the next segment outside the lock
-    NEEDS_LEASE = 5  # lease more sequences
+    NEEDS_RESERVATION = 5  # reserve more sequences
     SYNC_FAILED = 6  # an fdatasync has failed: no process appends until all have closed
     DAMAGED = 7  # operation.what describes the damage
     NEEDS_BODY = 8  # encode and compress the records outside the lock, for a direct block

@@ -10,7 +10,7 @@ import os
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.format.format cimport JLOG_LEASE_STRIDE, JLOG_NUMBER_MAX, jlog_block_header, jlog_load64
+from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE, JLOG_NUMBER_MAX, jlog_block_header, jlog_load64
 from jlog._core.system.file cimport jlog_sync_data, jlog_write_at
 from jlog._core.system.lock cimport Deadline
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_READY, JLOG_PAGE_RECOVERING, JLOG_PAGE_STATE_OFFSET, jlog_page
@@ -87,7 +87,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     if at_least is not None:
         first = max(at_least, end.sequence)
     else:
-        first = end.sequence if closed_here else max(bounds.lease_limit, end.sequence)
+        first = end.sequence if closed_here else max(bounds.reservation_limit, end.sequence)
     if first == end.segment:  # the segment has no record, and no sequence of it was ever used
         place = end.segment, end.offset
     else:
@@ -99,8 +99,8 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     sync_directory(directory)
     _visit(b"recovery.segment_created")
     # This closed end lets recovery be repeated: it states that no sequence from here on is used.
-    bounds_file.update(mark=(*place, first), lease_limit=first + JLOG_LEASE_STRIDE, closed=(*place, first), durable=True,
-                       deadline=deadline)
+    bounds_file.update(mark=(*place, first), reservation_limit=first + JLOG_RESERVATION_STRIDE, closed=(*place, first),
+                       durable=True, deadline=deadline)
     _visit(b"recovery.marked")
     generation = max(page.generation if page.generation < JLOG_NUMBER_MAX >> 1 else 0, <uint64_t> jlog_clock_us(0)) + 2
     make_page(precommit, generation, segment_bytes, place[0], place[1], first, end.clock_us)
@@ -115,7 +115,7 @@ def _end_before_gap(directory, bytes uuid not None, end):
 
 def make_page(Precommit precommit not None, uint64_t generation, uint64_t segment_bytes, uint64_t segment, uint64_t offset,
               uint64_t first_sequence, int64_t floor_us) -> None:
-    """Makes the page valid, with an empty open block at this place. The process that opens the journal sets the lease."""
+    """Makes the page valid, with an empty open block at this place. The process that opens the journal sets the reservation."""
     cdef jlog_page *page = precommit.page
     page.status = JLOG_PAGE_RECOVERING
     jlog_full_fence()

@@ -207,6 +207,6 @@ cdef class GroupCommit:
             bounds.end()
         if error != self.synced_mark_error:
             self.synced_mark_error = error
-            if error != 0:  # the records are durable all the same; a call that needs a lease raises
+            if error != 0:  # the records are durable all the same; a call that needs a reservation raises
                 logging.getLogger("jlog").warning("%s: the synced mark cannot be moved: %s", bounds.path, os.strerror(error))
         return 0

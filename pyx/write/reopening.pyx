@@ -53,7 +53,7 @@ cdef bint recover(Operations operations, const Options *options, Deadline deadli
                             jlog_least_reserved(slot))
     # `bounds` is synced even if it is unchanged. A process may have been killed between its write and its fdatasync: then a
     # power loss could bring back an old closed end, and sequences would be used twice.
-    operations.lease(0, deadline)
+    operations.reserve_sequences(0, deadline)
     return rewritten_after_failed_sync
 
 
@@ -75,7 +75,7 @@ cdef int forget_derived(Operations operations, bounds) except -1:
         file = SegmentFile(process.path, slot.segment, process.uuid)
         previous, _ = file.block_at(slot.previous_offset or SEGMENT_HEADER_BYTES)
         page.floor_us = file.created_us if previous is None else previous.clock_us
-    page.lease_limit = page.closed = page.durable_generation = 0
+    page.reservation_limit = page.closed = page.durable_generation = 0
     page.state = page.generation - 1
     # The durable end must not move back for readers that have seen it. The synced mark may still lie before it.
     if not bounds.mark_sequence <= page.durable_end <= jlog_unwritten_slot(page).first_sequence:

@@ -25,7 +25,7 @@ SEGMENT_HEADER = {
 }  # fmt: skip
 BOUNDS = {
     "generation": 16, "uuid": 24, "first_sequence": 40, "mark_segment": 48, "mark_offset": 56, "mark_sequence": 64,
-    "lease_limit": 72, "closed_segment": 80, "closed_offset": 88, "closed_sequence": 96,
+    "reservation_limit": 72, "closed_segment": 80, "closed_offset": 88, "closed_sequence": 96,
 }  # fmt: skip
 POSITION = {"generation": 16, "uuid": 24, "epoch": 40, "sequence": 48, "moved_us": 56}
 INDEX = {"uuid": 16, "segment": 32, "entry_count": 40}

@@ -285,8 +285,8 @@ def test_a_mark_behind_the_end_of_its_file_is_damage(journal):
     assert hostile.segments(journal)[-1].stat().st_size == size
 
 
-def test_a_lease_that_leaves_no_number_refuses_to_go_on(journal):
-    set_bounds(journal, lease_limit=2**62)
+def test_a_reservation_that_leaves_no_number_refuses_to_go_on(journal):
+    set_bounds(journal, reservation_limit=2**62)
     (journal / "precommit").unlink()
     set_bounds(journal, closed_segment=NONE, closed_offset=NONE, closed_sequence=NONE)
     with pytest.raises(jlog.JournalError, match="bounds"):

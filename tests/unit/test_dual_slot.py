@@ -147,19 +147,19 @@ def test_a_damaged_version_is_damage_and_not_a_newer_one(position):
 
 def test_new_bounds_are_closed_at_the_beginning(bounds):
     found = bounds.read()
-    assert (found.first_sequence, found.lease_limit, found.closed) == (0, 1000, (0, 168, 0))
+    assert (found.first_sequence, found.reservation_limit, found.closed) == (0, 1000, (0, 168, 0))
     assert (found.mark_segment, found.mark_offset, found.mark_sequence) == (0, 0, 0)
 
 
 def test_growing_fields_of_bounds_never_shrink(bounds):
-    bounds.update(first_sequence=50, lease_limit=2000, mark=(40, 500, 60))
-    found = bounds.update(first_sequence=40, lease_limit=1500, mark=(0, 168, 5))
-    assert (found.first_sequence, found.lease_limit) == (50, 2000)
+    bounds.update(first_sequence=50, reservation_limit=2000, mark=(40, 500, 60))
+    found = bounds.update(first_sequence=40, reservation_limit=1500, mark=(0, 168, 5))
+    assert (found.first_sequence, found.reservation_limit) == (50, 2000)
     assert (found.mark_segment, found.mark_offset, found.mark_sequence) == (40, 500, 60)
 
 
 def test_the_closed_end_is_left_set_and_taken_away(bounds):
-    assert bounds.update(lease_limit=5000).closed == (0, 168, 0)
+    assert bounds.update(reservation_limit=5000).closed == (0, 168, 0)
     assert bounds.update(closed=None).closed is None
     assert bounds.update(closed=(10, 300, 20), durable=True).closed == (10, 300, 20)
     assert bounds.read().closed == (10, 300, 20)
@@ -168,7 +168,7 @@ def test_the_closed_end_is_left_set_and_taken_away(bounds):
 @pytest.mark.parametrize("written", [0, 16, 40, 72, 100, 127, 128])
 def test_a_torn_write_of_bounds_leaves_the_old_or_the_new(tmp_path, bounds, written):
     before = (tmp_path / "bounds").read_bytes()
-    bounds.update(first_sequence=50, lease_limit=1 << 40, closed=None, mark=(40, 500, 60))
+    bounds.update(first_sequence=50, reservation_limit=1 << 40, closed=None, mark=(40, 500, 60))
     after = (tmp_path / "bounds").read_bytes()
     torn = after[:written] + before[written:]
     (tmp_path / "bounds").write_bytes(torn)
@@ -179,15 +179,15 @@ def test_a_torn_write_of_bounds_leaves_the_old_or_the_new(tmp_path, bounds, writ
 def test_one_damaged_copy_of_bounds_leaves_the_other(tmp_path, bounds, damaged):
     """The next write repairs both."""
     flip(bounds.path, damaged + 50)
-    assert bounds.read().lease_limit == 1000
-    bounds.update(lease_limit=2000)
+    assert bounds.read().reservation_limit == 1000
+    bounds.update(reservation_limit=2000)
     content = (tmp_path / "bounds").read_bytes()
     assert content[:128] == content[4096:4224]
 
 
 def test_bounds_without_a_valid_copy_are_not_read_or_written(tmp_path, bounds):
     (tmp_path / "bounds").write_bytes(bytes(8192))
-    for call in (bounds.read, lambda: bounds.update(lease_limit=5000)):
+    for call in (bounds.read, lambda: bounds.update(reservation_limit=5000)):
         with pytest.raises(CorruptJournal, match="repair"):
             call()
     assert (tmp_path / "bounds").read_bytes() == bytes(8192)
@@ -202,7 +202,7 @@ def test_a_newer_version_of_bounds_is_not_read(bounds):
 
 def test_bounds_opened_for_reading_cannot_be_changed(tmp_path, bounds):
     reading = BoundsFile(bounds.path, UUID, LockFile(str(tmp_path / "lock")), writable=False)
-    assert reading.read().lease_limit == 1000
+    assert reading.read().reservation_limit == 1000
     with pytest.raises(OSError):  # noqa: PT011
-        reading.update(lease_limit=2000)
-    assert bounds.read().lease_limit == 1000
+        reading.update(reservation_limit=2000)
+    assert bounds.read().reservation_limit == 1000

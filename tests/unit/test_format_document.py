@@ -74,7 +74,7 @@ def test_the_worked_example_has_the_state_and_end_of_the_text(journal):
     assert contents.end == (0, END_OFFSET, 2)
     assert contents.next_sequence == 3
     assert contents.open_block is not None
-    assert contents.bounds.lease_limit == 1 << 24
+    assert contents.bounds.reservation_limit == 1 << 24
     assert contents.epochs == [(EPOCH, 0)]
     assert contents.uuid == UUID
 
@@ -200,10 +200,10 @@ def write_dual_slot(path: Path, structure: bytes) -> None:
 
 
 def write_bounds(
-    path: Path, *, first: int = 0, mark: tuple[int, int, int] = (0, 0, 0), lease: int = 1 << 24,
+    path: Path, *, first: int = 0, mark: tuple[int, int, int] = (0, 0, 0), reservation: int = 1 << 24,
     closed: tuple[int, int, int] = (NONE, NONE, NONE),
 ) -> None:  # fmt: skip
-    fields = (b"JLOGBND\n", 1, 0, 9, UUID, first, *mark, lease, *closed, bytes(24))
+    fields = (b"JLOGBND\n", 1, 0, 9, UUID, first, *mark, reservation, *closed, bytes(24))
     write_dual_slot(path / "bounds", struct.pack("<8sIIQ16sQQQQQQQQ24s", *fields))
 
 
@@ -566,7 +566,7 @@ def test_damage_before_the_mark_or_a_durable_end_is_refused(empty):
     ("bounds", "reason"),
     [
         ({"first": 2}, "first_sequence 2"),
-        ({"lease": 0}, "beyond the lease"),
+        ({"reservation": 0}, "beyond the reservation"),
         ({"mark": (0, 200, 1)}, "no block begins"),
         ({"closed": (0, 168, 0)}, "closed end"),
         ({"closed": (0, NONE, 0)}, "half none"),

@@ -165,8 +165,10 @@ static void fuzz_structure(const uint8_t *data, size_t size)
     }
     if (size >= sizeof bounds) {
         memcpy(&bounds, data, sizeof bounds);
-        if (jlog_bounds_valid(&bounds))
-            assert(bounds.lease_limit + JLOG_LEASE_STRIDE > bounds.lease_limit && bounds.first_sequence <= bounds.mark_sequence);
+        if (jlog_bounds_valid(&bounds)) {
+            assert(bounds.reservation_limit + JLOG_RESERVATION_STRIDE > bounds.reservation_limit);
+            assert(bounds.first_sequence <= bounds.mark_sequence);
+        }
     }
     if (size >= sizeof position) {
         memcpy(&position, data, sizeof position);
@@ -233,7 +235,7 @@ static void fuzz_page(const uint8_t *data, size_t size)
 
         (void)jlog_first_unwritten(page);
         page->next_sequence &= JLOG_NUMBER_MAX - 1;
-        page->lease_limit = JLOG_NUMBER_MAX;
+        page->reservation_limit = JLOG_NUMBER_MAX;
         for (int i = 0; i < 50; i++)
             sink += (uint64_t)jlog_put_value(&buffer, value, sizeof value, 1700000000000000 + i);
         jlog_rotate(page, page->slots[0].segment & (JLOG_NUMBER_MAX - 1), 168, 7, 0, jlog_block_capacity(page, 168));

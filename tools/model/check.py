@@ -19,17 +19,17 @@ import failing
 import forking
 import full
 import ingesting
-import leases
 import living
 import recovery
 import replacing
+import reservations
 import scenarios
 import waiting
 from explore import explore
 
 MODELS = (
     scenarios,
-    leases,
+    reservations,
     recovery,
     replacing,
     cleaning,

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from world import State, Violation
 
-STRIDE = 10  # numbers in a lease
+STRIDE = 10  # numbers in a reservation
 SHORTER = "the longer body does not count"
 FIRST_LIFE = tuple((number, 0) for number in range(4))  # record 0 is synced, record 3 was in the open block
 BLOCKS = tuple((record,) for record in FIRST_LIFE)  # the same, each as a block
@@ -20,8 +20,8 @@ class Recovery(State):
         "files",  # ((segment, (the end its header states of its predecessor, blocks)), ...) in the page cache; torn: None
         "disk",  # ((segment, every such content that a power loss may leave), ...)
         "entries",  # segments whose names certainly survive a power loss, and those whose names may
-        "bounds",  # (mark, lease)
-        "bounds_disk",  # every (mark, lease) that a power loss may leave
+        "bounds",  # (mark, reservation)
+        "bounds_disk",  # every (mark, reservation) that a power loss may leave
         "opening",  # process that holds the opening lock
         "slots",  # processes that hold a writer slot
         "processes",  # (next label, operation, what it found) of each process

@@ -3,7 +3,7 @@ The call raises and leaves nothing behind, and the page is never ahead of the fi
 
 The page, its calls and the takeover are those of derived.py, except for the steps that are registered here in their place. Any
 system call may fail, and at any time, as on a disk that returns errors. A call also has steps without the append lock: it
-prepares a segment file, leases numbers, and writes the index of the segment that it has rolled away from. A record is (its
+prepares a segment file, reserves numbers, and writes the index of the segment that it has rolled away from. A record is (its
 number, the hour in which it was appended, the call). The header of a segment file stands at HEADER.
 """
 
@@ -19,7 +19,7 @@ from world import CAPACITY, Violation, put
 
 SEGMENT = 2 * (1 + CAPACITY)  # bytes that are reserved for a segment, if there is room
 HEADER = -1
-STRIDE = 3  # numbers in a lease
+STRIDE = 3  # numbers in a reservation
 REPLACED = (
     "reserve",
     "publish",
@@ -28,7 +28,7 @@ REPLACED = (
     "reserve exactly",
     "repair reserved",
 )  # steps of derived.py
-UNLOCKED = ("prepare", "lock again", "lease", "first copy", "second copy", "lease is durable", "index")
+UNLOCKED = ("prepare", "lock again", "reservation", "first copy", "second copy", "reservation is durable", "index")
 
 steps = Steps({label: [*functions] for label, functions in derived.steps.items() if label not in REPLACED})
 
@@ -52,8 +52,8 @@ class FullPage(Page):
         *Page.FIELDS,
         "prepared",  # ((thread, how far its next segment is reserved, whether the header is whole), ...)
         "unsealed",  # threads whose call has rolled, and still has to write the index of the segment before
-        "lease",  # numbers below it may be given out, as the page says
-        "bounds",  # (generation, lease) of each of the two copies in the file; None: torn
+        "reservation",  # numbers below it may be given out, as the page says
+        "bounds",  # (generation, reservation) of each of the two copies in the file; None: torn
         "bounds_lock",  # thread that writes them; the kernel frees this lock of a dead one
         "raised",  # calls that have failed
     )
@@ -186,8 +186,8 @@ def tear(m, offset, records):
 
 @steps("publish")
 def publish(m, pid):
-    if not is_leased(m):
-        return lease_first(m, pid)
+    if not is_reserved(m):
+        return reserve_first(m, pid)
     return derived.publish(m, pid)
 
 
@@ -212,8 +212,8 @@ def fail_once_closed(m, pid):
 @steps("write direct")
 def write_direct(m, pid):
     """Publishes a direct block, also if the write failed and the block is whole: its numbers could not be given out again."""
-    if not is_leased(m):
-        return lease_first(m, pid)
+    if not is_reserved(m):
+        return reserve_first(m, pid)
     if needed(m, pid) > m.reserved:
         return m.go(pid, "reserve", m.memory(pid))
     return derived.write_direct(m, pid)
@@ -221,7 +221,7 @@ def write_direct(m, pid):
 
 @failure("write direct")
 def cut_direct_short(m, pid):
-    if not is_leased(m) or needed(m, pid) > m.reserved:
+    if not is_reserved(m) or needed(m, pid) > m.reserved:
         return False
     record = m.record(pid, m.memory(pid)[1])
     m.direct = m.generation
@@ -243,8 +243,8 @@ def complete(m, pid):
     if not m.file_of(pid):
         m.lock = None
         m.go(pid, "prepare", (call,))
-    elif call == "own file" and not is_leased(m):
-        lease_first(m, pid)
+    elif call == "own file" and not is_reserved(m):
+        reserve_first(m, pid)
     else:
         m.prepare(pid, m.file_of(pid)[1], True)
         if m.wrong("a roll counts its segment before the file has its name"):
@@ -350,27 +350,27 @@ def fail_to_write_index(m, pid):
 # --- Numbers ---
 
 
-def is_leased(m):
-    return len(m.published) < m.lease
+def is_reserved(m):
+    return len(m.published) < m.reservation
 
 
-def lease_first(m, pid):
+def reserve_first(m, pid):
     m.lock = None
-    m.go(pid, "lease", m.memory(pid)[:1])
+    m.go(pid, "reservation", m.memory(pid)[:1])
 
 
-@steps("lease")
+@steps("reservation")
 def lock_bounds(m, pid):
     if m.bounds_lock is not None:
         return False
     m.bounds_lock = pid
     found = m.newest()
-    generation, lease = m.bounds[found]
-    lease = max(lease, len(m.published) + STRIDE)
-    if m.wrong("the page leases numbers before they are written"):
-        m.lease = lease
+    generation, reservation = m.bounds[found]
+    reservation = max(reservation, len(m.published) + STRIDE)
+    if m.wrong("the page reserves numbers before they are written"):
+        m.reservation = reservation
     first = 0 if m.wrong("the first copy of bounds is always written first") else 1 - found
-    m.go(pid, "first copy", (*m.memory(pid), (generation + 1, lease), first))
+    m.go(pid, "first copy", (*m.memory(pid), (generation + 1, reservation), first))
     return None
 
 
@@ -379,7 +379,7 @@ def write_copy(m, pid):
     """Writes the copy first that was not read: a write that is cut short leaves the other one."""
     call, copy, at = m.memory(pid)
     m.bounds = put(m.bounds, at, copy)
-    then = "second copy" if m.threads[pid][0] == "first copy" else "lease is durable"
+    then = "second copy" if m.threads[pid][0] == "first copy" else "reservation is durable"
     m.go(pid, then, (call, copy, 1 - at))
 
 
@@ -394,10 +394,10 @@ def cut_copy_short(m, pid):
     m.fail(pid)
 
 
-@steps("lease is durable")
-def raise_lease(m, pid):
-    call, (_, lease), _ = m.memory(pid)
-    m.bounds_lock, m.lease = None, max(m.lease, lease)
+@steps("reservation is durable")
+def raise_reservation(m, pid):
+    call, (_, reservation), _ = m.memory(pid)
+    m.bounds_lock, m.reservation = None, max(m.reservation, reservation)
     m.go(pid, "lock again", (call,))
 
 
@@ -406,11 +406,11 @@ class Full(Derived):
     Fields: ClassVar[type] = FullPage
     STEPS: ClassVar[Steps] = steps
     failures: int = 1
-    first_lease: int = 99
+    first_reservation: int = 99
 
     def start(self):
-        bounds = ((1, self.first_lease),) * 2
-        m = self.Fields(self, (*super().start(), (), frozenset(), self.first_lease, bounds, None, frozenset()))
+        bounds = ((1, self.first_reservation),) * 2
+        m = self.Fields(self, (*super().start(), (), frozenset(), self.first_reservation, bounds, None, frozenset()))
         m.set_file(0, 0, ((HEADER, ()),))
         return m.freeze()
 
@@ -433,8 +433,8 @@ class Full(Derived):
         for pid, *_ in m.prepared:
             if m.threads[pid][0] not in (*UNLOCKED, "gone") and m.lock != pid:
                 raise Violation(f"the file that {pid} prepared is left")
-        if m.newest() is None or m.bounds[m.newest()][1] < m.lease:
-            raise Violation(f"the page leases up to {m.lease}, bounds say {m.bounds}")
+        if m.newest() is None or m.bounds[m.newest()][1] < m.reservation:
+            raise Violation(f"the page reserves up to {m.reservation}, bounds say {m.bounds}")
 
     def check_page(self, m):
         """Checks what holds whenever no process has the lock."""
@@ -456,8 +456,8 @@ SCENARIOS = [
     Full("full: files of their own", ((A, O), (O, D))),
     Full("full: files of their own, appends", ((A, O, A), (O, D)), failures=2, quick=False),
     Full("full: rolls, the taker is killed too", ((A, R), (O,), (A,)), kills=2, quick=False),
-    Full("full: leases", ((A, A), (D,)), failures=2, first_lease=1),
-    Full("full: leases of three", ((A,), (D,), (A,)), first_lease=1),
+    Full("full: reservations", ((A, A), (D,)), failures=2, first_reservation=1),
+    Full("full: reservations of three", ((A,), (D,), (A,)), first_reservation=1),
 ]
 
 
@@ -480,7 +480,7 @@ MISTAKES = [
     wrong("a roll that fails has begun the period all the same", (A, A, A)),
     wrong("a call that fails leaves the file that it has prepared", (A, R)),
     wrong("a call fails for an index that cannot be written", (A, O)),
-    wrong("the page leases numbers before they are written", (A, A), first_lease=1),
-    wrong("the first copy of bounds is always written first", (A, A), (A,), failures=2, first_lease=1),
-    wrong("a copy of bounds is written though the other one failed", (A, A), failures=2, first_lease=1),
+    wrong("the page reserves numbers before they are written", (A, A), first_reservation=1),
+    wrong("the first copy of bounds is always written first", (A, A), (A,), failures=2, first_reservation=1),
+    wrong("a copy of bounds is written though the other one failed", (A, A), failures=2, first_reservation=1),
 ]

@@ -62,11 +62,11 @@ ORDERS = {
         *("at work", "add", "cut", "sync segment", "new segment", "bounds", "sync bounds"),
         *("sync directory", "page", "valid", "slot"),
     ),
-    "the page is valid before the directory and the lease are synced": (
+    "the page is valid before the directory and the reservation are synced": (
         *("at work", "add", "cut", "sync segment", "new segment", "page", "valid", "slot"),
         *("sync directory", "bounds", "sync bounds"),
     ),
-    "the page is valid before the lease is synced": (
+    "the page is valid before the reservation is synced": (
         *("at work", "add", "cut", "sync segment", "new segment", "sync directory", "bounds"),
         *("page", "valid", "slot", "sync bounds"),
     ),

@@ -20,7 +20,7 @@ CALLS = {
     "append": ("+append", "-append"),
     "append, which closes a block": ("+append", "?write", "-append", "-write"),
     "append, behind a closing block": ("+append", "-append", "+write", "-write", "+append", "-append"),
-    "append, whose lease is at its end": ("+append", "-append", "+bounds", "-bounds", "+append", "-append"),
+    "append, whose reservation is at its end": ("+append", "-append", "+bounds", "-bounds", "+append", "-append"),
     "append, which meets limit_bytes": (
         "+append",
         "-append",
@@ -39,14 +39,14 @@ CALLS = {
     "close": ("+opening", "|sync", "+append", "-append", "-sync", "+bounds", "-bounds", "-opening"),
 }
 WRONG_CALLS = {
-    "a lease is taken with the append lock held": {"append": ("+append", "+bounds", "-bounds", "-append")},
+    "a reservation is taken with the append lock held": {"append": ("+append", "+bounds", "-bounds", "-append")},
     "the write lock is waited for with the append lock held": {
         "append": ("+append", "+write", "-append", "-write"),
         "sync": ("|sync", "+write", "+append", "-append", "-write", "-sync"),
     },
     "a commit waits for a process that cleans": {"commit": ("+table", "+bounds", "-bounds", "-table")},
     "a sync waits for the holder of the sync lock": {"sync": ("!sync", "+append", "-append", "-sync")},
-    "a lease waits without a limit": {"append": ("+append", "-append", "!bounds", "-bounds")},
+    "a reservation waits without a limit": {"append": ("+append", "-append", "!bounds", "-bounds")},
     "an opening waits without a limit": {"open": ("!opening", "+bounds", "-bounds", "-opening")},
 }
 

@@ -173,10 +173,10 @@ class Judge:
             raise Wrong(f"left over: {left}")
 
     def reboot(self) -> None:
-        """Checks a journal of which everything is written back, on another machine: numbering continues at the lease."""
+        """Checks a journal of which everything is written back, on another machine: numbering continues at the reservation."""
         contents = oracle.read_journal(self.path)
         with jlog.Reader(self.path, start="end") as reader:
-            self.accounts.gaps.add((reader.position, contents.bounds.lease_limit))
+            self.accounts.gaps.add((reader.position, contents.bounds.reservation_limit))
         if os.path.exists(self.path / "precommit"):
             another_boot(self.path)
 

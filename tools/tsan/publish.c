@@ -223,7 +223,7 @@ int main(int argc, char **argv)
     page->capacity = CAPACITY;
     page->segment_bytes = SEGMENT_BYTES;
     page->reserved_end = 1ull << 40;
-    page->lease_limit = JLOG_NUMBER_MAX;
+    page->reservation_limit = JLOG_NUMBER_MAX;
     page->period_us = UINT64_MAX;
     page->generation = 6;
     jlog_rotate(page, 0, JLOG_FIRST_BLOCK + sizeof(struct jlog_block_header), 0, 0, CAPACITY);

@@ -10,7 +10,7 @@ class Bounds(NamedTuple):
     mark_segment: int
     mark_offset: int
     mark_sequence: int
-    lease_limit: int
+    reservation_limit: int
     closed: tuple[int, int, int] | None
 
 class StoredPosition(NamedTuple):
@@ -27,7 +27,7 @@ class BoundsFile:
     def create(
         path: str,
         uuid: bytes,
-        lease_limit: int,
+        reservation_limit: int,
         closed: tuple[int, int, int],
         *,
         first_sequence: int = 0,
@@ -42,7 +42,7 @@ class BoundsFile:
         *,
         first_sequence: int = 0,
         mark: tuple[int, int, int] | None = None,
-        lease_limit: int = 0,
+        reservation_limit: int = 0,
         closed: tuple[int, int, int] | EllipsisType | None = ...,
         durable: bool = False,
         deadline: Deadline = ...,

@@ -1,4 +1,4 @@
-"""Numbers are never reused: leases, the closed end, and a power loss between any two steps.
+"""Numbers are never reused: reservations, the closed end, and a power loss between any two steps.
 
 This is a small model of its own. Appending is one step (protocol.py has its parts), and recovery is "the end that was found"
 (recovery.py has its parts). `bounds` is the content in the page cache, and `disk` is what a power loss may leave of it. One
@@ -11,17 +11,17 @@ from operator import attrgetter
 
 from world import State, Violation, put
 
-STRIDE = 2  # numbers in a lease
+STRIDE = 2  # numbers in a reservation
 START, OVER = ("start", 0, 0), {"done", "gone"}
 
 
-class Leases(State):
+class Reservations(State):
     FIELDS = (
         "valid",  # True if the page was made in this life
         "next",  # the page's next sequence: every number before it is published
-        "limit",  # the page's lease limit: appending stops there until the limit is raised
-        "bounds",  # (lease, closed end or None)
-        "disk",  # every (lease, closed end) that a power loss may leave
+        "limit",  # the page's reservation limit: appending stops there until the limit is raised
+        "bounds",  # (reservation, closed end or None)
+        "disk",  # every (reservation, closed end) that a power loss may leave
         "durable",  # end of the records that a sync has acknowledged
         "ever",  # every number before it was given to some record, in this life or an earlier one
         "opening",  # process that holds the opening lock
@@ -50,7 +50,7 @@ def step(label):
 
 
 @dataclass(frozen=True)
-class LeaseModel:
+class ReservationModel:
     name: str
     programs: tuple
     kills: int = 1
@@ -59,7 +59,7 @@ class LeaseModel:
     quick: bool = True
 
     def start(self):
-        """Returns a journal that was just created: one lease, durable, and no number given out."""
+        """Returns a journal that was just created: one reservation, durable, and no number given out."""
         bounds = STRIDE, 0
         processes = (START,) * len(self.programs)
         return (
@@ -78,7 +78,7 @@ class LeaseModel:
         )
 
     def moves(self, state):
-        m = Leases(self, state)
+        m = Reservations(self, state)
         for pid, (pc, _, _) in enumerate(m.processes):
             if pc in STEPS:
                 yield f"{pid}: {STEPS[pc].__name__}", True, partial(self.perform, state, STEPS[pc], pid)
@@ -95,7 +95,7 @@ class LeaseModel:
                     )
 
     def perform(self, state, action, pid):
-        m = Leases(self, state)
+        m = Reservations(self, state)
         if action(m, pid) is False:
             return None
         return m.freeze()
@@ -104,7 +104,7 @@ class LeaseModel:
         pass
 
     def stuck(self, state):
-        return any(pc not in OVER and pc != "start" for pc, _, _ in Leases(self, state).processes)
+        return any(pc not in OVER and pc != "start" for pc, _, _ in Reservations(self, state).processes)
 
 
 def go(m, pid, pc, value=0, done=0):
@@ -137,10 +137,10 @@ def lose_power(m, _, end, bounds):
     m.processes = tuple(p if p[0] == "start" else ("gone", 0, 0) for p in m.processes)
 
 
-def write_bounds(m, lease, *closed):
+def write_bounds(m, reservation, *closed):
     """Writes `bounds` under its lock, which is held for this write only. Each field becomes the maximum, except for the
     closed end. There is no fdatasync yet."""
-    m.bounds = max(m.bounds[0], lease), closed[0] if closed else m.bounds[1]
+    m.bounds = max(m.bounds[0], reservation), closed[0] if closed else m.bounds[1]
     m.disk |= {m.bounds}
 
 
@@ -158,13 +158,13 @@ def enter(m, pid):
 @step("look")
 def look(m, pid):
     """Opens alone. The numbers in the page, or the end found on the disk, say where numbering continues. A killed recovery
-    or opening has at most made the lease longer."""
+    or opening has at most made the reservation longer."""
     if m.slots:
         return go(m, pid, "take slot")
-    lease, closed = m.bounds
+    reservation, closed = m.bounds
     first = m.next
     if not m.valid and closed != first and m.model.wrong != "numbering goes on at the end that was found":
-        first = lease
+        first = reservation
     if closed is None and m.valid and m.model.wrong == "opener that finds no closed end does not sync":
         return go(m, pid, "take slot")
     go(m, pid, "take away", first)
@@ -172,7 +172,7 @@ def look(m, pid):
 
 @step("take away")
 def take_away(m, pid):
-    """Removes the closed end, and makes the first lease with the same write."""
+    """Removes the closed end, and makes the first reservation with the same write."""
     first = m.processes[pid][2]
     if m.valid and m.model.wrong == "the closed end is taken away, but not durably":
         write_bounds(m, 0, None)  # the page's limit is valid, so the sync seems needless
@@ -190,8 +190,8 @@ def sync_opening(m, pid):
 
 @step("page")
 def make_page(m, pid):
-    first, lease = m.processes[pid][2]
-    m.limit = max(m.limit, lease) if m.valid else lease
+    first, reservation = m.processes[pid][2]
+    m.limit = max(m.limit, reservation) if m.valid else reservation
     m.next, m.valid = first, True
     go(m, pid, "take slot")
 
@@ -203,13 +203,13 @@ def take_slot(m, pid):
     next_call(m, pid)
 
 
-# --- Appending, and making the lease longer ---
+# --- Appending, and making the reservation longer ---
 
 
 @step("append")
 def append(m, pid):
     if m.next == m.limit:
-        return go(m, pid, "lease")
+        return go(m, pid, "reservation")
     if m.next < m.ever:
         raise Violation(f"number {m.next} is given out again: all before {m.ever} has been")
     m.next += 1
@@ -223,15 +223,15 @@ def sync(m, pid):
     next_call(m, pid, done=1)
 
 
-@step("lease")
-def lease(m, pid):
+@step("reservation")
+def reservation(m, pid):
     """Notes the value before the fdatasync: values that others write meanwhile are theirs to sync."""
-    if m.model.wrong == "an opener that finds the lease long enough does not sync it" and m.bounds[0] > m.limit:
+    if m.model.wrong == "an opener that finds the reservation long enough does not sync it" and m.bounds[0] > m.limit:
         return go(m, pid, "raise", m.bounds[0])
     if m.model.wrong == "bounds is read before its lock is taken":
         return go(m, pid, "write late", max(m.bounds[0], m.next + STRIDE))
     write_bounds(m, m.next + STRIDE)
-    go(m, pid, "sync lease", m.bounds[0])
+    go(m, pid, "sync reservation", m.bounds[0])
     if m.model.wrong == "the limit is raised before the fdatasync":
         m.limit = max(m.limit, m.bounds[0])
 
@@ -240,11 +240,11 @@ def lease(m, pid):
 def write_late(m, pid):
     m.bounds = m.processes[pid][2], m.bounds[1]
     m.disk |= {m.bounds}
-    go(m, pid, "sync lease", m.bounds[0])
+    go(m, pid, "sync reservation", m.bounds[0])
 
 
-@step("sync lease")
-def sync_lease(m, pid):
+@step("sync reservation")
+def sync_reservation(m, pid):
     m.disk = frozenset([m.bounds])
     go(m, pid, "raise", m.processes[pid][2])
     if m.model.wrong == "the limit is raised to what stands in bounds after the fdatasync":
@@ -299,21 +299,21 @@ def leave_last(m, pid):
 A, S, C = "append", "sync", "close"
 
 SCENARIOS = [
-    LeaseModel("leases: no process closes", ((A, A, A), (A, A), (A, A)), losses=2),
-    LeaseModel("leases: closed and opened", ((A, C), (A, A, C), (A, S, C), (A,)), losses=2, quick=False),
-    LeaseModel("leases: openings that are killed", ((A, C), (A, C), (A,), (A,)), kills=2, losses=2, quick=False),
-    LeaseModel("leases: closing and synced", ((A, S, C), (A, C), (A, A)), losses=2),
+    ReservationModel("reservations: no process closes", ((A, A, A), (A, A), (A, A)), losses=2),
+    ReservationModel("reservations: closed and opened", ((A, C), (A, A, C), (A, S, C), (A,)), losses=2, quick=False),
+    ReservationModel("reservations: openings that are killed", ((A, C), (A, C), (A,), (A,)), kills=2, losses=2, quick=False),
+    ReservationModel("reservations: closing and synced", ((A, S, C), (A, C), (A, A)), losses=2),
 ]
 
 
 def wrong(mistake, *programs, **options):
-    return LeaseModel("", programs, wrong=mistake, **options)
+    return ReservationModel("", programs, wrong=mistake, **options)
 
 
 MISTAKES = [
     wrong("the limit is raised before the fdatasync", (A, A, A), (A,), (A,), kills=0),
     wrong("the limit is raised to what stands in bounds after the fdatasync", (A, A, A), (A, A, A), (A, A)),
-    wrong("an opener that finds the lease long enough does not sync it", (A, A, A), (A, A, A), (A,)),
+    wrong("an opener that finds the reservation long enough does not sync it", (A, A, A), (A, A, A), (A,)),
     wrong("bounds is read before its lock is taken", (A, A, A), (A, A, A, A), (A, A), kills=0),
     wrong("numbering goes on at the end that was found", (A,), (A,), kills=0),
     wrong("the closed end is taken away, but not durably", (A, S, C), (A,), (A,), kills=0),
