@@ -48,7 +48,7 @@ PAGE_HEAD = struct.Struct("<8sII16s16sQQQQQ")
 SLOT = struct.Struct("<QQQQQIIQQ")
 LAYOUT = 2  # of the page
 PAGE_RESERVATION_AT, PAGE_DIRECT_AT, PAGE_INCARNATION_AT, PAGE_UNWRITTEN_AT = 216, 256, 280, 312
-PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_SLOTS_AT, PAGE_CLOSING_AT = 360, 448, 512, 832
+PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_SLOTS_AT, PAGE_IMMUTABLE_AT = 360, 448, 512, 832
 
 BLOCK_MAGIC = b"JBLK"
 RECORDS, STATE = 1, 2
@@ -199,7 +199,7 @@ class Page:
     new_inode: int  # of a file that is about to take the open segment's name, or 0
     new_end: int
     slots: list[Slot]
-    closing: bytes  # the closing block's header, if there is one
+    immutable: bytes  # the immutable block's header, if there is one
     behind: bytes  # the bodies
 
     @property
@@ -207,8 +207,8 @@ class Page:
         return self.slots[self.generation & 1]
 
     @property
-    def closing_slot(self) -> Slot | None:
-        """The closing block, while it is not in its segment."""
+    def immutable_slot(self) -> Slot | None:
+        """The immutable block, while it is not in its segment."""
         is_there = self.unwritten == self.generation - 1 and self.unwritten
         return self.slots[self.unwritten & 1] if is_there else None
 
@@ -231,14 +231,14 @@ class Contents:
     bounds: Bounds
     page: Page | None
     segments: list[Segment] = field(default_factory=list)
-    closing_block: OpenBlock | None = None  # published as the last, and not in its segment yet
+    immutable_block: OpenBlock | None = None  # published as the last, and not in its segment yet
     open_block: OpenBlock | None = None
     first_sequence: int = 0
     end: tuple[int, int, int] = (
         0,
         0,
         0,
-    )  # segment, offset, sequence after the last block in a segment: the closing and the open one not counted
+    )  # segment, offset, sequence after the last block in a segment: the immutable and the open one not counted
     gaps: list[Gap] = field(default_factory=list)
     state: dict[bytes, bytes] = field(default_factory=dict)
     subscribers: dict[str, Position] = field(default_factory=dict)
@@ -258,7 +258,7 @@ class Contents:
     @property
     def unwritten_blocks(self) -> list[OpenBlock]:
         """Those in `precommit`, in order."""
-        return [block for block in (self.closing_block, self.open_block) if block]
+        return [block for block in (self.immutable_block, self.open_block) if block]
 
     @property
     def next_sequence(self) -> int:
@@ -269,7 +269,7 @@ class Contents:
         return list(self.iter_records())
 
     def iter_records(self) -> Iterator[Record]:
-        """In order, from the first that retention has left, with those of the closing and the open block. Read from the files
+        """In order, from the first that retention has left, with those of the immutable and the open block. Read from the files
         now."""
         for segment in self.segments:
             file = File(segment.path)
@@ -428,7 +428,7 @@ def read_page(path: str, uuid: bytes) -> Page | None:
         new_inode=new_inode * (incarnation & 1),
         new_end=new_end,
         slots=slots,
-        closing=page[PAGE_CLOSING_AT : PAGE_CLOSING_AT + BLOCK_HEADER.size],
+        immutable=page[PAGE_IMMUTABLE_AT : PAGE_IMMUTABLE_AT + BLOCK_HEADER.size],
         behind=behind,
     )
 
@@ -627,7 +627,7 @@ class Walk:
         self.place: Slot | None = None  # where the blocks end, while the page says it
         if self.page and self.page.current:
             slot = self.place = self.checked_slot(self.page.generation)
-            if self.page.closing_slot is not None:
+            if self.page.immutable_slot is not None:
                 slot = self.place = self.checked_slot(self.page.unwritten)
             name = os.path.join(contents.path, f"{slot.segment:020d}.seg")
             if self.page.new_inode and os.stat(name).st_ino == self.page.new_inode:
@@ -760,7 +760,7 @@ class Walk:
         require(known, self.page.path, at, "previous_offset is not the last block's")
 
     def add_bodies(self) -> None:
-        """The closing block and the open one where the page is current; else what begins exactly at the end or has more than
+        """The immutable block and the open one where the page is current; else what begins exactly at the end or has more than
         the last block, and what begins exactly after that."""
         page, contents = self.page, self.contents
         if page is None:
@@ -769,24 +769,24 @@ class Walk:
             found = self.salvaged(contents.end) or self.longer_than_last()
             if found is not None:
                 following = self.salvaged(found.end)
-                contents.closing_block, contents.open_block = (found, following) if following else (None, found)
+                contents.immutable_block, contents.open_block = (found, following) if following else (None, found)
             return
         if (self.place.segment, self.place.offset, self.place.first_sequence) != contents.end:
             return
         slot = self.place
-        if page.closing_slot is not None:
-            contents.closing_block, slot = self.closing_block(page, self.place), page.slot
+        if page.immutable_slot is not None:
+            contents.immutable_block, slot = self.immutable_block(page, self.place), page.slot
         contents.open_block, problem = self.block_in(page, slot)
         require(problem is None, page.path, page.body_at(page.generation & 1), str(problem))
         if contents.unwritten_blocks == [] and page.direct == page.generation:
             self.add_direct_block()
 
-    def closing_block(self, page: Page, slot: Slot) -> OpenBlock:
+    def immutable_block(self, page: Page, slot: Slot) -> OpenBlock:
         """Its header, its slot and its body agree, and the open block begins where it ends."""
-        at, body_at = PAGE_CLOSING_AT, page.body_at(slot.generation & 1)
-        header = block_of(page.closing, page.path, self.uuid, slot.segment, slot.offset, at)
+        at, body_at = PAGE_IMMUTABLE_AT, page.body_at(slot.generation & 1)
+        header = block_of(page.immutable, page.path, self.uuid, slot.segment, slot.offset, at)
         block, problem = self.block_in(page, slot)
-        require(block is not None, page.path, body_at, problem or "the closing block is empty")
+        require(block is not None, page.path, body_at, problem or "the immutable block is empty")
         assert block is not None
         records, _ = decode_open(block)
         latest_us = max((record.timestamp_us for record in records), default=NO_TIME)
@@ -794,15 +794,15 @@ class Walk:
         begins = (header.first_sequence, header.base_time_us) == (block.first_sequence, block.base_time_us)
         holds = (header.record_count, header.raw_bytes) == (len(records), len(block.raw))
         durable = header.durable_end <= header.first_sequence
-        require(plain, page.path, at + 4, "the closing block is no plain block of records")
-        require(header.raw_crc == crc32c(block.raw), page.path, at + 16, "the closing block has another body")
-        require(holds, page.path, at + 20, "the closing block does not hold what its word says")
-        require(begins, page.path, at + 32, "the closing block does not begin as its slot and body do")
+        require(plain, page.path, at + 4, "the immutable block is no plain block of records")
+        require(header.raw_crc == crc32c(block.raw), page.path, at + 16, "the immutable block has another body")
+        require(holds, page.path, at + 20, "the immutable block does not hold what its word says")
+        require(begins, page.path, at + 32, "the immutable block does not begin as its slot and body do")
         require(latest_us <= header.max_timestamp_us, page.path, at + 48, f"a record is of {latest_us} us")
-        require(durable, page.path, at + 64, "durable_end lies behind the closing block's beginning")
+        require(durable, page.path, at + 64, "durable_end lies behind the immutable block's beginning")
         follows = (page.slot.segment, page.slot.offset, page.slot.first_sequence) == block.end
         slot_at = PAGE_SLOTS_AT + SLOT.size * (page.generation & 1)
-        require(follows, page.path, slot_at, "the open block does not begin where the closing one ends")
+        require(follows, page.path, slot_at, "the open block does not begin where the immutable one ends")
         self.require_previous_offset(page.slot, slot.offset)
         return block
 

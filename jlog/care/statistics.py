@@ -128,7 +128,7 @@ class StatsSource:
             stop.refresh()
             live, _, segment, open_offset, open_sequence, used, _, durable_end = stop.state
             _, offset, _ = stop.written_place
-            closing_bytes = open_offset - offset - BLOCK_HEADER_BYTES if open_offset != offset else 0
+            immutable_bytes = open_offset - offset - BLOCK_HEADER_BYTES if open_offset != offset else 0
             open_bytes = max(0, used - BASE_BYTES)
             end = max(first, int(cursor.next_sequence))
             try:
@@ -150,7 +150,7 @@ class StatsSource:
             durable_end=min(durable_end, end),
             records=count_assigned(layout.gaps, first, end),
             size_bytes=layout.sizes[-1] + max(offset, SEGMENT_HEADER_BYTES) + stop.buffered_bytes,
-            open_bytes=closing_bytes + open_bytes,
+            open_bytes=immutable_bytes + open_bytes,
             segments=len(layout.names),
             writers=count_writers(self._path),
             subscribers=self._subscribers(meta, cursor, layout, first, end),

@@ -215,7 +215,7 @@ def _check_buffer(cursor: Cursor, report: Report) -> None:
         with bad_sectors_are_damage():
             first = cursor.end_place[2]
             cursor.seek(first)
-            cursor.can_go_on()  # reads the closing block, where there is one
+            cursor.can_go_on()  # reads the immutable block, where there is one
             cursor.seek_end()
         report.records += int(cursor.position) - first
     except FileNotFoundError:

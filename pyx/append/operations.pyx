@@ -151,7 +151,7 @@ cdef class Operations:
         return 0
 
     cdef int finish_write_back(self, Operation *operation, Deadline deadline) except -1:
-        """Waits until the closing block is written. If its writer has failed or died, writes it here."""
+        """Waits until the immutable block is written. If its writer has failed or died, writes it here."""
         cdef WritingProcess process = self.process
         cdef int status
         with nogil:

@@ -33,7 +33,7 @@ from jlog._core.process.process cimport WritingProcess
 from jlog._core.buffer.page cimport (
     JLOG_BASE_BYTES,
     jlog_body,
-    jlog_is_closing,
+    jlog_has_immutable,
     jlog_open_slot,
     jlog_page,
     jlog_slot,
@@ -148,8 +148,8 @@ cdef void count_block(jlog_page *page, uint64_t records, uint64_t raw_bytes, uin
 
 
 cdef int defer_block(WritingProcess process, Operation *operation) noexcept nogil:
-    """Closes the open block, and opens the next one. write_back() writes the closing block to its place once the append lock is
-    released, so that other writers can fill the next block meanwhile."""
+    """Closes the open block, and opens the next one. write_back() writes the immutable block to its place once the append lock
+    is released, so that other writers can fill the next block meanwhile."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef jlog_block_content content
@@ -162,17 +162,17 @@ cdef int defer_block(WritingProcess process, Operation *operation) noexcept nogi
     if not jlog_try_lock(&page.write_lock, process.buffer.owner):
         return NEEDS_WRITE_BACK
     describe_open_block(process, slot, &content)
-    build_header(process, slot, &content, &page.closing)
+    build_header(process, slot, &content, &page.immutable)
     jlog_store_release(&page.unwritten, page.generation)
     JLOG_FAILPOINT(b"close.deferred")
     operation.closing.writes_back = True
-    rotate(page, slot, &page.closing)
+    rotate(page, slot, &page.immutable)
     operation.rotated = True
     return DONE
 
 
 cdef int drain(WritingProcess process, Operation *operation) noexcept nogil:
-    """Makes sure that there is no closing block. If this operation has closed it, it writes it now. If another one has, it
+    """Makes sure that there is no immutable block. If this operation has closed it, it writes it now. If another one has, it
     waits a moment, since most of that write has passed already. Then it returns NEEDS_WRITE_BACK, to wait without the append
     lock."""
     cdef jlog_page *page = process.buffer.page
@@ -181,7 +181,7 @@ cdef int drain(WritingProcess process, Operation *operation) noexcept nogil:
         error = write_back(process, operation)
         return DONE if error == 0 else failed(operation, error, b"writing a block")
     for _turn in range(DRAIN_TURNS):
-        if not jlog_is_closing(page):
+        if not jlog_has_immutable(page):
             return DONE
         if jlog_load32_acquire(&page.write_lock) == 0:  # no process is writing it
             break
@@ -190,16 +190,16 @@ cdef int drain(WritingProcess process, Operation *operation) noexcept nogil:
 
 
 cdef int write_back(WritingProcess process, Operation *operation) noexcept nogil:
-    """Writes the closing block to its place, and releases the write lock, which the caller has. Returns 0 or errno. After an
-    error the block is still the closing block, and the next operation that needs it written tries again."""
+    """Writes the immutable block to its place, and releases the write lock, which the caller has. Returns 0 or errno. After an
+    error the block is still the immutable block, and the next operation that needs it written tries again."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = &page.slots[page.unwritten & 1]
     cdef const uint8_t *body = jlog_body(&process.buffer, page.unwritten)
     cdef int error
     operation.closing.writes_back = False
     JLOG_FAILPOINT(b"close.before_write")
-    error = jlog_write_two_at(operation.closing.fd, &page.closing, sizeof(page.closing), body + JLOG_BASE_BYTES,
-                              page.closing.stored_bytes, slot.offset)
+    error = jlog_write_two_at(operation.closing.fd, &page.immutable, sizeof(page.immutable), body + JLOG_BASE_BYTES,
+                              page.immutable.stored_bytes, slot.offset)
     JLOG_FAILPOINT(b"close.written")
     if error == 0:
         jlog_store_release(&page.unwritten, 0)
@@ -208,19 +208,19 @@ cdef int write_back(WritingProcess process, Operation *operation) noexcept nogil
 
 
 cdef int write_back_for(WritingProcess process, Operation *operation) noexcept nogil:
-    """Writes the closing block in place of a writer that has failed or died. Releases the write lock, which the caller has."""
+    """Writes the immutable block in place of a writer that has failed or died. Releases the write lock that the caller has."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot
     cdef char name[JLOG_NAME_BYTES]
     cdef int error
-    if not jlog_is_closing(page):
+    if not jlog_has_immutable(page):
         jlog_unlock(&page.write_lock)
         return DONE
     slot = &page.slots[page.unwritten & 1]
-    if not jlog_block_header_valid(&page.closing, page.uuid, slot.segment, slot.offset) \
-            or page.closing.stored_bytes != jlog_word_raw(slot.word):
+    if not jlog_block_header_valid(&page.immutable, page.uuid, slot.segment, slot.offset) \
+            or page.immutable.stored_bytes != jlog_word_raw(slot.word):
         jlog_unlock(&page.write_lock)
-        operation.what = (b"the closing block does not match its header; close all writers, and the next process to open the "
+        operation.what = (b"the immutable block does not match its header; close all writers, and the next process to open the "
                           b"journal recovers it")
         return DAMAGED
     jlog_segment_name(name, slot.segment)

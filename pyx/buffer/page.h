@@ -1,4 +1,4 @@
-/* The control page at the beginning of `precommit`: its layout, and how the open and the closing block are found in it.
+/* The control page at the beginning of `precommit`: its layout, and how the open and the immutable block are found in it.
  *
  * The generation, its slot and the slot's word are always true. Everything else in the page is either derived from them,
  * or is an intent. An intent holds the generation that it is about, so it never needs clearing. docs/format.md, "The pre-commit
@@ -93,7 +93,7 @@ struct jlog_page {
     uint64_t incarnation;                                /* changes of the open segment's file; odd during a replacement */
     uint64_t new_inode;                                  /* inode of the replacing file */
     uint64_t new_end;                                    /* end of the blocks in the replacing file */
-    uint32_t write_lock;                                 /* its holder writes the closing block to its place */
+    uint32_t write_lock;                                 /* its holder writes the immutable block to its place */
     uint64_t unwritten;                                  /* intent: this block is published and not in its segment yet */
 
     uint32_t sync_lock __attribute__((aligned(64)));
@@ -122,7 +122,7 @@ struct jlog_page {
 
     struct jlog_counters counters __attribute__((aligned(64)));
 
-    struct jlog_block_header closing __attribute__((aligned(64))); /* the closing block's header, as it will be written */
+    struct jlog_block_header immutable __attribute__((aligned(64))); /* the immutable block's header, as it will be written */
 };
 
 _Static_assert(sizeof(struct jlog_slot) == 64, "a slot is one cache line");
@@ -181,7 +181,7 @@ static inline int jlog_slot_valid(const struct jlog_slot *slot, const uint8_t uu
     return used == 0 || (used > JLOG_BASE_BYTES && used <= slot->capacity);
 }
 
-/* --- The open block and the closing one ------------------------------------------------------------------------ */
+/* --- The open block and the immutable one ------------------------------------------------------------------------ */
 
 /* Returns the open block's slot. Call it under the append lock. */
 static inline struct jlog_slot *jlog_open_slot(struct jlog_page *page) { return &page->slots[page->generation & 1]; }
@@ -210,17 +210,17 @@ static inline int jlog_is_unwritten(const struct jlog_page *page, uint64_t gener
     return jlog_load_acquire(&page->unwritten) == generation;
 }
 
-/* Returns whether there is a closing block. */
-static inline int jlog_is_closing(const struct jlog_page *page)
+/* Returns whether there is an immutable block. */
+static inline int jlog_has_immutable(const struct jlog_page *page)
 {
     return jlog_is_unwritten(page, jlog_load_acquire(&page->generation) - 1);
 }
 
-/* Returns the slot of the first block that is not in its segment: the closing block's, or else the open block's. Call it under
+/* Returns the slot of the first block that is not in its segment: the immutable block's, or else the open block's. Call it under
  * the append lock, or while no process changes the page. */
 static inline struct jlog_slot *jlog_unwritten_slot(struct jlog_page *page)
 {
-    return &page->slots[(page->generation - (jlog_is_closing(page) ? 1 : 0)) & 1];
+    return &page->slots[(page->generation - (jlog_has_immutable(page) ? 1 : 0)) & 1];
 }
 
 /* Returns a copy of the same slot as it was at one moment, without the lock. A block is marked as unwritten before the next one
@@ -230,15 +230,15 @@ static inline struct jlog_slot jlog_first_unwritten(const struct jlog_page *page
 {
     struct jlog_slot slot;
     uint64_t generation;
-    int closing;
+    int immutable;
 
     do {
         generation = jlog_load_acquire(&page->generation);
-        closing = jlog_is_unwritten(page, generation - 1);
-        jlog_copy_words(&slot, &page->slots[(generation - (closing ? 1 : 0)) & 1], sizeof slot);
+        immutable = jlog_is_unwritten(page, generation - 1);
+        jlog_copy_words(&slot, &page->slots[(generation - (immutable ? 1 : 0)) & 1], sizeof slot);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
     } while (jlog_load_acquire(&page->generation) != generation ||
-             (closing && !jlog_is_unwritten(page, generation - 1)));
+             (immutable && !jlog_is_unwritten(page, generation - 1)));
     return slot;
 }
 

@@ -108,7 +108,7 @@ cdef extern from "buffer/page.h" nogil:
         uint64_t rolling
         uint64_t next_sealed_bytes
         jlog_counters counters
-        jlog_block_header closing
+        jlog_block_header immutable
 
     struct jlog_buffer:
         jlog_page *page
@@ -127,6 +127,6 @@ cdef extern from "buffer/page.h" nogil:
     uint8_t *jlog_body(const jlog_buffer *buffer, uint64_t generation)
     bint jlog_is_whole_body(const jlog_slot *slot, const uint8_t *body, size_t bytes)
     bint jlog_is_unwritten(const jlog_page *page, uint64_t generation)
-    bint jlog_is_closing(const jlog_page *page)
+    bint jlog_has_immutable(const jlog_page *page)
     jlog_slot *jlog_unwritten_slot(jlog_page *page)
     jlog_slot jlog_first_unwritten(const jlog_page *page)

@@ -11,8 +11,8 @@ cdef enum:
 cdef struct Snapshot:
     jlog_slot slot
     uint64_t durable_end
-    bint is_closing  # there is a closing block
-    jlog_slot closing
+    bint has_immutable  # there is an immutable block
+    jlog_slot immutable
     uint64_t capacity
     uint64_t new_inode  # inode of the file that is about to take the open segment's name; 0: none
     uint64_t new_end  # end of the blocks in that file

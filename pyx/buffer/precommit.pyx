@@ -206,7 +206,7 @@ cdef class Precommit:
         return max(jlog_file_bytes(self.fd) - <int64_t> JLOG_PAGE_BYTES, 0) // 2
 
     cdef int snapshot(self, Snapshot *found, const jlog_slot *known) noexcept nogil:
-        """Reads the slots of the open and the closing block as they stood at one moment. Returns what identify() says of the
+        """Reads the slots of the open and the immutable block as they stood at one moment. Returns what identify() says of the
         page, or -errno. `known` is the open slot as it was found before, or NULL."""
         cdef jlog_page page
         cdef jlog_slot *slot
@@ -236,13 +236,13 @@ cdef class Precommit:
                 if page.generation != generation:
                     jlog_pause()
                     continue
-            found.is_closing = page.unwritten == generation - 1
-            if not is_slot_of(slot, generation, self.uuid) or (found.is_closing and not is_before(before, slot, self.uuid)):
+            found.has_immutable = page.unwritten == generation - 1
+            if not is_slot_of(slot, generation, self.uuid) or (found.has_immutable and not is_before(before, slot, self.uuid)):
                 if again:
                     return PAGE_INVALID  # a rotation cannot have torn it twice
                 again = True
                 continue
-            found.slot, found.closing = slot[0], before[0]
+            found.slot, found.immutable = slot[0], before[0]
             found.capacity = page.capacity if page.capacity <= JLOG_CAPACITY_MAX else self.room()
             found.durable_end = page.durable_end
             found.new_inode = page.new_inode if page.incarnation & 1 and page.new_end <= JLOG_NUMBER_MAX else 0
@@ -283,7 +283,7 @@ cdef class Precommit:
 
 
 cdef bint is_before(const jlog_slot *slot, const jlog_slot *following, const uint8_t *uuid) noexcept nogil:
-    """Returns whether the slot is whole and its block is the closing one: the open block follows it directly."""
+    """Returns whether the slot is whole and its block is the immutable one: the open block follows it directly."""
     cdef uint32_t used = jlog_word_used(slot.word)
     return (is_slot_of(slot, following.generation - 1, uuid) and used > JLOG_BASE_BYTES and slot.segment == following.segment
             and slot.offset + sizeof(jlog_block_header) + used - JLOG_BASE_BYTES == following.offset)

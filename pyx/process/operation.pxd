@@ -22,7 +22,7 @@ cdef enum:
     NEEDS_WAIT = 10  # another operation compresses the open block: wait until it has rotated
     NEEDS_STATE = 11  # other state was stored meanwhile: test whether this state still has room
     NEEDS_SPACE = 12  # the journal is at its limit: clean outside the lock
-    NEEDS_WRITE_BACK = 13  # wait outside the lock until the closing block is in its segment
+    NEEDS_WRITE_BACK = 13  # wait outside the lock until the immutable block is in its segment
     TAKEN_OVER = 14  # the lock word is taken, and its owner before was dead
 
 # The kinds of operations, each with its struct.
@@ -64,12 +64,12 @@ cdef struct Prepared:
     bint has_block  # the operation's records are behind `start` already
     uint64_t replaces  # the open segment whose name it is to take, complete and synced; or JLOG_NONE
 
-# The operation's progress in closing the open block. (The closing block is the one before it.)
+# The operation's progress in closing the open block. (The immutable block is the one before it.)
 cdef struct BlockClose:
     CompressedBlock compressed
     uint64_t marked_closed  # generation that it has marked as closed, or for which it has waited long enough
     bint plain  # the open block is not compressed: after one attempt other writers came first
-    bint writes_back  # it holds the write lock, and writes the closing block through `fd`
+    bint writes_back  # it holds the write lock, and writes the immutable block through `fd`
     int fd
 
 # The operation's progress in opening the next segment.

@@ -9,7 +9,7 @@ from jlog._core.segments.window cimport ReadAhead
 
 cdef enum BlockSource:  # where the loaded block came from
     NO_BLOCK  # no block is loaded
-    FROM_BUFFER  # a copy of the open or the closing block, with the records that were published then
+    FROM_BUFFER  # a copy of the open or the immutable block, with the records that were published then
     FROM_SEGMENT  # a stored block, with all of its records
 
 cdef class BlockReader:
@@ -38,13 +38,13 @@ cdef class BlockReader:
     cdef int begin(self) except -1
     cdef int clip(self) except -1
     cdef bint in_open_block(self) noexcept
-    cdef bint in_closing_block(self) noexcept
+    cdef bint in_immutable_block(self) noexcept
     cdef uint64_t consumed(self) noexcept
     cdef int state(self) noexcept
     cdef bint advance(self) except -1
     cdef void move_to(self, SegmentFile file, uint64_t offset, uint64_t sequence) noexcept
     cdef int leave_sealed_segment(self) except -1
-    cdef int leave_closing_block(self) except -1
+    cdef int leave_immutable_block(self) except -1
     cdef int leave_stored_block(self) except -1
     cdef void forget_block(self) noexcept
     cdef int load(self, const jlog_slot *slot) except -1

@@ -1,6 +1,6 @@
 """Reads the blocks of a journal in order, from its segments and from the buffer, in any process.
 
-The open block is read from the buffer, and so is the closing block before it until it is written back. All other blocks are
+The open block is read from the buffer, and so is the immutable block before it until it is written back. All other blocks are
 read from their segments. The generation is looked at again after a read, and tells whether the body was still that block's.
 """
 
@@ -35,8 +35,8 @@ cdef enum State:
     AT_END  # the next record is not published, or not durable
     AT_EMPTY_BLOCK  # the open block comes next, and has no record
     IN_OPEN_BLOCK  # the open block stands here, and has more records than were handed out
-    IN_CLOSING_BLOCK  # the closing block stands here, and has more records than were handed out
-    BEHIND_CLOSING_BLOCK  # all records of the closing block were handed out
+    IN_IMMUTABLE_BLOCK  # the immutable block stands here, and has more records than were handed out
+    AFTER_IMMUTABLE_BLOCK  # all records of the immutable block were handed out
     IN_WRITTEN_BLOCK  # the loaded block came from the buffer, and stands in its segment by now
     BEHIND_STORED_BLOCK  # the loaded block came from its segment, and all of its records were handed out
     BETWEEN_BLOCKS  # no block is loaded, and the next one is in a segment
@@ -75,9 +75,9 @@ cdef class BlockReader:
     cdef bint in_open_block(self) noexcept:
         return self.file.segment == self.stop.now.slot.segment and self.offset == self.stop.now.slot.offset
 
-    cdef bint in_closing_block(self) noexcept:
-        return (self.stop.now.is_closing and self.file.segment == self.stop.now.closing.segment
-                and self.offset == self.stop.now.closing.offset)
+    cdef bint in_immutable_block(self) noexcept:
+        return (self.stop.now.has_immutable and self.file.segment == self.stop.now.immutable.segment
+                and self.offset == self.stop.now.immutable.offset)
 
     cdef uint64_t consumed(self) noexcept:
         """Returns the bytes of the loaded block's records that were handed out."""
@@ -92,9 +92,9 @@ cdef class BlockReader:
             return AT_END
         if self.in_open_block():
             return IN_OPEN_BLOCK if self.consumed() < jlog_word_raw(open_slot.word) else AT_END
-        if self.source != FROM_SEGMENT and self.in_closing_block():
-            return (IN_CLOSING_BLOCK if self.consumed() != jlog_word_raw(self.stop.now.closing.word)
-                    else BEHIND_CLOSING_BLOCK)
+        if self.source != FROM_SEGMENT and self.in_immutable_block():
+            return (IN_IMMUTABLE_BLOCK if self.consumed() != jlog_word_raw(self.stop.now.immutable.word)
+                    else AFTER_IMMUTABLE_BLOCK)
         if self.source == NO_BLOCK:
             return BETWEEN_BLOCKS
         return IN_WRITTEN_BLOCK if self.source == FROM_BUFFER else BEHIND_STORED_BLOCK
@@ -113,10 +113,10 @@ cdef class BlockReader:
                 return False
             elif state == IN_OPEN_BLOCK:
                 self.load(&self.stop.now.slot)
-            elif state == IN_CLOSING_BLOCK:
-                self.load(&self.stop.now.closing)
-            elif state == BEHIND_CLOSING_BLOCK:
-                self.leave_closing_block()
+            elif state == IN_IMMUTABLE_BLOCK:
+                self.load(&self.stop.now.immutable)
+            elif state == AFTER_IMMUTABLE_BLOCK:
+                self.leave_immutable_block()
             elif state == IN_WRITTEN_BLOCK:
                 self.load_stored(self.consumed())
             elif state == BEHIND_STORED_BLOCK:
@@ -138,10 +138,10 @@ cdef class BlockReader:
         self.move_to(found, self.stop.now.slot.offset, self.sequence)
         return 0
 
-    cdef int leave_closing_block(self) except -1:
+    cdef int leave_immutable_block(self) except -1:
         """Goes on to the open block."""
         if self.sequence != self.stop.now.slot.first_sequence:
-            raise self.damage(f"the closing block ends with sequence {self.sequence}, and the open one begins with "
+            raise self.damage(f"the immutable block ends with sequence {self.sequence}, and the open one begins with "
                               f"{self.stop.now.slot.first_sequence}")
         self.offset = self.stop.now.slot.offset
         self.forget_block()

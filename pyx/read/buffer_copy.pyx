@@ -11,16 +11,16 @@ from jlog.errors import CorruptJournal
 
 
 def read_buffer(directory, bytes uuid not None) -> list:
-    """Returns the bodies that follow the blocks in the segments, also while writers append: the closing block's body, if there
-    is such a block, and the open one's. Every record that was appended before this call is in one of them, or before the
-    first."""
+    """Returns the bodies that follow the blocks in the segments, also while writers append: the immutable block's body, if
+    there is such a block, and the open one's. Every record that was appended before this call is in one of them, or before
+    the first."""
     cdef JournalEnd end = JournalEnd(directory, uuid)
     cdef OpenBlock block = OpenBlock()
     while True:
         end.note()
         found = []
-        if end.now.is_closing:
-            found.append(copy_body(end, block, &end.now.closing))
+        if end.now.has_immutable:
+            found.append(copy_body(end, block, &end.now.immutable))
         found.append(copy_body(end, block, &end.now.slot))
         if None not in found:  # otherwise a body was used for another block meanwhile
             return found

@@ -12,10 +12,10 @@ cdef class JournalEnd:
     cdef readonly object bounds_file
     cdef Precommit precommit
     cdef bint writable
-    cdef Snapshot now  # the open and the closing block
+    cdef Snapshot now  # the open and the immutable block
     cdef readonly bint live  # `now` comes from the page; else it was computed
     cdef uint64_t limit  # reading ends here: the durable end with durable_only, else JLOG_NONE
-    cdef list stored_bodies  # the bodies of the closing and the open block, if the end was computed
+    cdef list stored_bodies  # the bodies of the immutable and the open block, if the end was computed
     cdef object looked_at  # identity of the files from which the end was computed last
 
     cdef JournalEnd another(self)

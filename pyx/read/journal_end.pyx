@@ -57,8 +57,8 @@ cdef class JournalEnd:
         return self.live and self.writable
 
     cdef const jlog_slot *written(self) noexcept:
-        """Returns the slot of the first block that is not in its segment: the closing block's, or else the open block's."""
-        return &self.now.closing if self.now.is_closing else &self.now.slot
+        """Returns the slot of the first block that is not in its segment: the immutable block's, or else the open block's."""
+        return &self.now.immutable if self.now.has_immutable else &self.now.slot
 
     cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept:
         """Returns the offset of this slot's body in the file `precommit`."""
@@ -168,10 +168,10 @@ cdef class JournalEnd:
         self.live = False
         self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence = end.segment, offset, sequence
         self.now.durable_end = end.durable
-        self.now.is_closing = len(bodies) > 1
-        if self.now.is_closing:
-            self.now.closing = self.now.slot
-            self.now.closing.word = jlog_word(len(bodies[0]), 0)
+        self.now.has_immutable = len(bodies) > 1
+        if self.now.has_immutable:
+            self.now.immutable = self.now.slot
+            self.now.immutable.word = jlog_word(len(bodies[0]), 0)
             self.now.slot.offset += sizeof(jlog_block_header) + len(bodies[0]) - JLOG_BASE_BYTES
             self.now.slot.first_sequence += walk_body(bodies[0][JLOG_BASE_BYTES:], 0)[0]
             self.now.slot.generation = 1

@@ -17,7 +17,7 @@ from jlog._core.buffer.page cimport (
     JLOG_CAPACITY_MIN,
     JLOG_PAGE_BYTES,
     jlog_body_offset,
-    jlog_is_closing,
+    jlog_has_immutable,
     jlog_is_whole_body,
     jlog_open_slot,
     jlog_page,
@@ -46,10 +46,10 @@ cdef const uint8_t *mapped_body(Precommit precommit, const jlog_slot *slot) noex
     return <uint8_t *> precommit.page + jlog_body_offset(slot.generation, precommit.page.capacity)
 
 
-cdef bint closing_is_whole(Precommit precommit) noexcept:
-    """Returns whether the closing block's header fits its place and its body, and the open block begins behind it."""
+cdef bint immutable_is_whole(Precommit precommit) noexcept:
+    """Returns whether the immutable block's header fits its place and its body, and the open block begins behind it."""
     cdef jlog_page *page = precommit.page
-    cdef const jlog_block_header *header = &page.closing
+    cdef const jlog_block_header *header = &page.immutable
     cdef jlog_slot *slot = jlog_unwritten_slot(page)
     cdef jlog_slot *following = jlog_open_slot(page)
     cdef uint32_t used = jlog_word_used(slot.word)
@@ -107,8 +107,8 @@ cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
         file = SegmentFile(directory, slot.segment, uuid)
     except (CorruptJournal, FileNotFoundError):
         return False
-    if jlog_is_closing(page):
-        if not closing_is_whole(precommit):
+    if jlog_has_immutable(page):
+        if not immutable_is_whole(precommit):
             return False
         slot = jlog_unwritten_slot(page)
     offset, previous = slot.offset, slot.previous_offset
@@ -119,7 +119,7 @@ cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
             return False
     elif blocks_end(file, offset) != offset:
         return False
-    if jlog_is_closing(page) or file.read_block(offset, True) != JLOG_BLOCK_VALID:
+    if jlog_has_immutable(page) or file.read_block(offset, True) != JLOG_BLOCK_VALID:
         return True
     if used == 0:
         return page.direct == page.generation
@@ -144,7 +144,7 @@ cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
 
 def stored_bodies(Precommit precommit not None, end not None) -> tuple:
     """Returns (offset, sequence, bodies): where the buffer continues behind this End, and the bodies in their order, each with
-    its base time: none, the open block's, the closing one's, or both. Reads without mapping, so that it needs no right to
+    its base time: none, the open block's, the immutable one's, or both. Reads without mapping, so that it needs no right to
     write.
 
     The bodies begin at the end; or where the last block does, if its records are the first of a longer body's. The journal

@@ -11,7 +11,7 @@ from jlog._core.buffer.page cimport (
     JLOG_PAGE_BYTES,
     JLOG_PAGE_RECOVERING,
     JLOG_STATUS_OFFSET,
-    jlog_is_closing,
+    jlog_has_immutable,
     jlog_open_slot,
     jlog_page,
     jlog_slot,
@@ -45,7 +45,7 @@ def look_at_page(directory, bytes uuid not None):
     current: its open slot is right too. So the segments end at `segment`, `offset`, `first_sequence`, and the open block begins
         with `open_first_sequence`.
     bodies: a Body for each slot whose CRC is right and whose word vouches for the body.
-    whole: the open block is empty or among `bodies`, and so is a closing block if there is one.
+    whole: the open block is empty or among `bodies`, and so is an immutable block if there is one.
     direct: the open block is empty, and the page has the intent of a direct block at its place.
     sync_failed: the kernel may have dropped bytes that were written since the synced mark, although they can still be read.
     """
@@ -75,7 +75,7 @@ def look_at_page(directory, bytes uuid not None):
     current = ready and slot.generation == page.generation and jlog_slot_valid(slot, precommit.uuid)
     empty = slot.word == 0
     open_first, whole = slot.first_sequence, empty or is_among(bodies, slot)
-    if current and jlog_is_closing(page):
+    if current and jlog_has_immutable(page):
         slot = jlog_unwritten_slot(<jlog_page *> page)
         whole = whole and is_among(bodies, slot)
     return Page(ready, current, current and whole, current and empty and page.direct == page.generation,

@@ -101,7 +101,7 @@ cdef int take_slot(Operations operations) except -1:
     if (page.sync_lock & ~JLOG_WAITERS) == process.buffer.owner:
         jlog_unlock(&page.sync_lock)
     if (page.write_lock & ~JLOG_WAITERS) == process.buffer.owner:
-        jlog_unlock(&page.write_lock)  # the closing block stays marked as unwritten
+        jlog_unlock(&page.write_lock)  # the immutable block stays marked as unwritten
     return 0
 
 

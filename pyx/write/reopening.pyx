@@ -7,7 +7,7 @@ from libc.string cimport memset
 
 from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.system.lock cimport Deadline
-from jlog._core.buffer.page cimport jlog_is_closing, jlog_open_slot, jlog_page, jlog_slot, jlog_unwritten_slot
+from jlog._core.buffer.page cimport jlog_has_immutable, jlog_open_slot, jlog_page, jlog_slot, jlog_unwritten_slot
 from jlog._core.buffer.room cimport jlog_least_reserved
 from jlog._core.system.atomic cimport JLOG_WAITERS
 from jlog._core.segments.segment cimport SegmentFile
@@ -69,8 +69,8 @@ cdef int forget_derived(Operations operations, bounds) except -1:
     page.append_lock = page.sync_lock = page.write_lock = page.sync_group = page.sync_arrivals = page.sync_served = 0
     operations.raise_unless_done(finish_replacing(process, &takeover), &takeover)
     slot = jlog_open_slot(page)
-    if jlog_is_closing(page):
-        page.floor_us = page.closing.clock_us
+    if jlog_has_immutable(page):
+        page.floor_us = page.immutable.clock_us
     else:
         file = SegmentFile(process.path, slot.segment, process.uuid)
         previous, _ = file.block_at(slot.previous_offset or SEGMENT_HEADER_BYTES)

@@ -170,7 +170,7 @@ def test_size_is_what_segments_hold_and_not_what_is_preallocated(path):
     assert jlog.Journal(path).size_bytes == sum(file.stat().st_size for file in path.glob("*.seg"))
 
 
-@pytest.mark.parametrize("deferred", [False, True], ids=["in the open block", "in a closing block too"])
+@pytest.mark.parametrize("deferred", [False, True], ids=["in the open block", "in an immutable block too"])
 def test_size_counts_the_records_in_the_buffer_as_records_does(path, deferred):
     with jlog.Writer(path, precommit=4 << 10) as writer:
         empty = jlog.Journal(path).size_bytes

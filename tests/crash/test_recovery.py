@@ -189,11 +189,11 @@ def test_a_longer_body_replaces_its_block_after_any_kills(spawn, tmp_path, point
     assert len(check_units(path, units)) == 9
 
 
-def test_closing_and_open_block_survive_a_killed_write_back(spawn, tmp_path):
+def test_immutable_and_open_block_survive_a_killed_write_back(spawn, tmp_path):
     path = tmp_path / "j"
     units = killed_behind_a_write_out(spawn, path, again="close.before_write")
     before = check_units(path, units)
-    assert oracle.check_journal(path).closing_block is not None
+    assert oracle.check_journal(path).immutable_block is not None
     copied = copy(path, tmp_path / "copy")
     another_boot(path)
     for found in (path, copied):

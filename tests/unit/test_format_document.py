@@ -409,28 +409,28 @@ def test_the_page_of_another_boot_adds_its_body_only_at_the_end(empty):
 @pytest.mark.parametrize("generation", [4, 5])
 @pytest.mark.parametrize("records", [b"", short(b"open")])
 @pytest.mark.parametrize("at_its_place", [0, 20, None], ids=["nothing", "half", "all"])
-def test_a_closing_block_counts_wherever_its_writer_died(empty, generation, records, at_its_place):
+def test_an_immutable_block_counts_wherever_its_writer_died(empty, generation, records, at_its_place):
     segment = Image()
     segment.block(short(b"0"), 1)
     place = segment.end
     content = segment.content
-    segment.block(short(b"closing"), 1)
+    segment.block(short(b"immutable"), 1)
     segment.content = (content + segment.content[len(content) :][:at_its_place]).ljust(1000, b"\0")
     segment.write(empty)
     write_page(
-        empty, place, records, before=short(b"closing"), generation=generation, unwritten=generation - 1,
+        empty, place, records, before=short(b"immutable"), generation=generation, unwritten=generation - 1,
         direct=generation,
     )  # fmt: skip
     contents = check_journal(empty)
     assert contents is not None
     assert contents.end == place
-    assert contents.closing_block is not None
-    assert (contents.closing_block.offset, contents.closing_block.record_count) == (place[1], 1)
+    assert contents.immutable_block is not None
+    assert (contents.immutable_block.offset, contents.immutable_block.record_count) == (place[1], 1)
     assert contents.next_sequence == (3 if records else 2)
-    assert values(empty) == [b"0", b"closing", *([b"open"] if records else [])]
+    assert values(empty) == [b"0", b"immutable", *([b"open"] if records else [])]
 
 
-def test_a_note_of_another_generation_is_of_no_closing_block(empty):
+def test_an_intent_of_another_generation_is_of_no_immutable_block(empty):
     segment = Image()
     segment.block(short(b"0"), 1)
     segment.write(empty)
@@ -438,7 +438,7 @@ def test_a_note_of_another_generation_is_of_no_closing_block(empty):
         write_page(empty, segment.end, short(b"open"), unwritten=unwritten)
         contents = check_journal(empty)
         assert contents is not None
-        assert contents.closing_block is None
+        assert contents.immutable_block is None
         assert values(empty) == [b"0", b"open"]
 
 
@@ -624,9 +624,9 @@ def test_a_chain_that_ends_before_a_current_page_is_refused(empty):
         ({"count": 2}, "does not hold"),
     ],
 )
-def test_a_closing_header_that_contradicts_its_block_is_refused(empty, options, reason):
+def test_an_immutable_header_that_contradicts_its_block_is_refused(empty, options, reason):
     segment = write_segment(empty, short(b"0"))
-    write_page(empty, segment.end, before=short(b"closing"), unwritten=3, **options)
+    write_page(empty, segment.end, before=short(b"immutable"), unwritten=3, **options)
     refused(empty, reason)
 
 
@@ -642,22 +642,22 @@ def test_a_closing_header_that_contradicts_its_block_is_refused(empty, options, 
         (4096 + 10, "the body is not"),
     ],
 )
-def test_a_closing_block_with_a_flipped_bit_is_refused(empty, at, reason):
+def test_an_immutable_block_with_a_flipped_bit_is_refused(empty, at, reason):
     segment = write_segment(empty, short(b"0"))
-    write_page(empty, segment.end, short(b"open"), before=short(b"closing"), unwritten=3)
+    write_page(empty, segment.end, short(b"open"), before=short(b"immutable"), unwritten=3)
     page = bytearray((empty / "precommit").read_bytes())
     page[at] ^= 1
     (empty / "precommit").write_bytes(page)
     refused(empty, reason)
 
 
-def test_an_open_block_not_behind_the_closing_one_is_refused(empty):
+def test_an_open_block_not_behind_the_immutable_one_is_refused(empty):
     segment = write_segment(empty, short(b"0"))
-    write_page(empty, segment.end, before=short(b"closing"), unwritten=3)
+    write_page(empty, segment.end, before=short(b"immutable"), unwritten=3)
     page = bytearray((empty / "precommit").read_bytes())
     put_block(page, 4, (0, segment.end[1] + 72, 2), b"", 0)
     (empty / "precommit").write_bytes(page)
-    refused(empty, "does not begin where the closing one ends")
+    refused(empty, "does not begin where the immutable one ends")
 
 
 def test_a_newer_version_is_refused(empty):

@@ -49,11 +49,11 @@ def direct(m, p):
 
 @step("flush")
 def flush(m, p):
-    """Ends when the block that it found is gone. Waiting for an *empty* block might never end. A closing block is not gone."""
+    """Ends when the block that it found is gone. Waiting for an *empty* block might never end. An immutable block is not gone."""
     if m.spec.defers:
         if p.looked < 0:
             p.looked = m.generation
-        over = m.wrong("flush is done though its block is closing") and m.generation > p.looked
+        over = m.wrong("flush is done though its block is immutable") and m.generation > p.looked
         if must_drain(m) and m.unwritten <= p.looked and not over:
             return leave_to_drain(m, p)
         if m.open_slot()[2] and m.generation == p.looked:

@@ -7,8 +7,8 @@ from world import Violation
 def content(m):
     """Returns what page and segments hold, as the next process to open the journal alone would see it."""
     unwritten = ((m.open_slot(), m.body(m.generation)),)
-    if m.closing_slot():
-        unwritten = ((m.closing_slot(), m.body(m.unwritten), m.closing), *unwritten)
+    if m.immutable_slot():
+        unwritten = ((m.immutable_slot(), m.body(m.unwritten), m.immutable), *unwritten)
     key = m.segment, m.files, m.starts, unwritten
     if key not in m.spec.cache:
         m.spec.cache[key] = walk(m, unwritten)
@@ -33,7 +33,7 @@ def walk(m, unwritten):
         if begin != place or first != len(values) or body[: len(word)] != word:
             raise Violation(f"the page says {first} {word} at {begin} after {values}, the body {body}")
         if header not in ([], [(first, word)]):
-            raise Violation(f"the closing block is {first} {word}, its header says {header}")
+            raise Violation(f"the immutable block is {first} {word}, its header says {header}")
         place, values = (place[0], place[1] + m.size(word)), values + word
     for name in m.files:
         if end[0] < name < len(values):

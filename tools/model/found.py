@@ -15,7 +15,7 @@ class Recovery(State):
     FIELDS = (
         # status of the page: "old boot" | "at work" | "valid" | "valid elsewhere": its maker was told another boot id
         "status",
-        # content of the page: (segment, blocks before the first body, the bodies: of the closing block, of the open one)
+        # content of the page: (segment, blocks before the first body, the bodies: of the immutable block, of the open one)
         "open",
         "files",  # ((segment, (the end its header states of its predecessor, blocks)), ...) in the page cache; torn: None
         "disk",  # ((segment, every such content that a power loss may leave), ...)

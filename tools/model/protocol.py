@@ -54,7 +54,7 @@ class Protocol:
             "generation": 0,
             "slots": (((0, 0), 0, ()),) * 2,
             "bodies": ((0,) * CAPACITY,) * 2,
-            "closing": (),
+            "immutable": (),
             "unwritten": -1,
             "closed": -1,
             "direct": -1,
@@ -165,7 +165,7 @@ def check_transition(before, durable, m):
 
 
 def check_power_loss(m, checked):
-    key = m.segment, m.files, m.slots, m.generation, m.bodies, m.closing_slot(), m.disk, m.images, m.cells
+    key = m.segment, m.files, m.slots, m.generation, m.bodies, m.immutable_slot(), m.disk, m.images, m.cells
     key += m.entries, m.durable
     if key in checked:
         return

@@ -22,7 +22,7 @@ def read_word(m, r):
 @step("read bytes")
 def read_bytes(m, r):
     r.bytes, r.pc = m.body(r.generation)[: len(r.word)], "read generation again"
-    if r.closing:
+    if r.immutable:
         r.pc = "read intent again"
 
 
@@ -43,25 +43,25 @@ def read_generation_again(m, r):
     if moved or not m.spec.defers or m.wrong("reader takes a block that is not open for written"):
         r.generation, r.pc = 0, "read segment"  # this block is older, or has just been written
     else:
-        r.pc = "read intent"  # this block is older: it may be closing
+        r.pc = "read intent"  # this block is older: it may be immutable
 
 
 @step("read intent")
 def read_intent(m, r):
     """Reads the intent after the generation: if another block is marked later, the blocks before that one are written."""
-    r.closing = m.unwritten == r.generation - 1 >= 0
-    r.generation, r.pc = (r.generation - 1, "read slot") if r.closing else (0, "read segment")
+    r.immutable = m.unwritten == r.generation - 1 >= 0
+    r.generation, r.pc = (r.generation - 1, "read slot") if r.immutable else (0, "read segment")
 
 
 @step("read intent again")
 def read_intent_again(m, r):
     """Reads the intent again. As long as the block is marked, neither its body nor its slot is reused. The generation alone
     would only cover the body."""
-    closing, header, word, body = m.unwritten == r.generation, r.header, r.word, r.bytes
-    if m.wrong("reader looks at the generation of a closing block only"):
-        closing = m.generation - r.generation <= 1
-    r.generation, r.closing, r.header, r.word, r.bytes, r.pc = 0, False, (), (), (), "read generation"
-    if not closing:
+    immutable, header, word, body = m.unwritten == r.generation, r.header, r.word, r.bytes
+    if m.wrong("reader looks at the generation of an immutable block only"):
+        immutable = m.generation - r.generation <= 1
+    r.generation, r.immutable, r.header, r.word, r.bytes, r.pc = 0, False, (), (), (), "read generation"
+    if not immutable:
         return
     if header[0] is None:
         raise Violation("the reader takes a half-filled slot for damage")

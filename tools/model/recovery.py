@@ -104,11 +104,11 @@ class RecoveryModel:
                         partial(self.power_loss, whole, body),
                     )
             yield "the page is lost, all else is there and little of it synced", True, self.page_lost
-            for shorter, closing in product((True, False), repeat=2):
+            for shorter, immutable in product((True, False), repeat=2):
                 yield (
-                    f"only processes died: shorter block {shorter}, closing block {closing}",
+                    f"only processes died: shorter block {shorter}, immutable block {immutable}",
                     True,
-                    partial(self.only_processes_died, shorter, closing),
+                    partial(self.only_processes_died, shorter, immutable),
                 )
             return
         m = Recovery(self, state)
@@ -145,10 +145,10 @@ class RecoveryModel:
         files, entries = ((0, first), (2, second)), (frozenset([0]), frozenset([0, 2]))
         return self.opened(("old boot", (2, 1, BLOCKS[3:])), files, tuple(zip((0, 2), disk)), entries, FIRST_LIFE)
 
-    def only_processes_died(self, shorter, closing):
+    def only_processes_died(self, shorter, immutable):
         """Starts with a process that was told another boot id. A block of one record stands in the place of a longer body,
         or no block does."""
-        bodies = (FIRST_LIFE[1:3], FIRST_LIFE[3:]) if closing else (FIRST_LIFE[1:],)
+        bodies = (FIRST_LIFE[1:3], FIRST_LIFE[3:]) if immutable else (FIRST_LIFE[1:],)
         content = 0, BLOCKS[: 1 + shorter]
         disk = frozenset([content, (0, BLOCKS[:1]), (0, (BLOCKS[0], None))])
         page = "old boot", (0, 1, bodies)

@@ -31,7 +31,7 @@ def read_generation_for_sync(m, p):
 
 @step("sync intent")
 def read_intent_for_sync(m, p):
-    """Reads the intent after the generation. If there is a closing block, the written blocks end where it will lie."""
+    """Reads the intent after the generation. If there is an immutable block, the written blocks end where it will lie."""
     if m.unwritten == p.generation - 1 >= 0 and not m.wrong("sync promises the open block's place"):
         p.generation -= 1
     p.pc = "sync slot"
@@ -46,7 +46,7 @@ def read_slot_for_sync(m, p):
 
 @step("sync intent again")
 def read_intent_again_for_sync(m, p):
-    """Reads the intent again: a closing block's slot is reused as soon as the block is written, before the generation shows
+    """Reads the intent again: an immutable block's slot is reused as soon as the block is written, before the generation shows
     it."""
     p.pc = "fdatasync" if m.unwritten == p.generation else "sync generation again"
 

@@ -167,7 +167,7 @@ def again(m, p):
 
 def what_closes(m, generation):
     """Returns what is to be written, from slot and header, and the generation of the body."""
-    first, values = m.closing
+    first, values = m.immutable
     return m.slots[generation & 1][0], first, len(values), generation
 
 

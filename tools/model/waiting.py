@@ -19,7 +19,7 @@ LAST = ("append", "write", "bounds")  # a thread that has one of these waits for
 CALLS = {
     "append": ("+append", "-append"),
     "append, which closes a block": ("+append", "?write", "-append", "-write"),
-    "append, behind a closing block": ("+append", "-append", "+write", "-write", "+append", "-append"),
+    "append, behind an immutable block": ("+append", "-append", "+write", "-write", "+append", "-append"),
     "append, whose reservation is at its end": ("+append", "-append", "+bounds", "-bounds", "+append", "-append"),
     "append, which meets limit_bytes": (
         "+append",

@@ -56,8 +56,8 @@ class World(State):
         "generation",
         "slots",  # block slots, by parity: (place, first sequence, published word); place None: the header's CRC is wrong
         "bodies",  # by parity of the generation
-        "closing",  # (first sequence, values) in the closing block's header
-        "unwritten",  # the generation of the closing block, if it is the one before the open one; not a flag
+        "immutable",  # (first sequence, values) in the immutable block's header
+        "unwritten",  # the generation of the immutable block, if it is the one before the open one; not a flag
         "closed",  # the generation that takes no more records; *not a flag*: a rotation makes it meaningless
         "direct",  # the generation whose place may hold an unpublished block; not a flag either
         "state",  # the generation of the last block that carried state; marked before it can be published
@@ -88,13 +88,13 @@ class World(State):
     def open_slot(self):
         return self.slots[self.generation & 1]
 
-    def closing_slot(self):
-        """Returns the slot of the closing block, or None: it is published, takes no more records, and is not in its segment."""
+    def immutable_slot(self):
+        """Returns the slot of the immutable block, or None: it is published, takes no more records, and is not in its segment."""
         return self.slots[self.unwritten & 1] if self.unwritten == self.generation - 1 >= 0 else None
 
     def written_end(self):
         """Returns the sequence behind the last block that is in a segment."""
-        return (self.closing_slot() or self.open_slot())[1]
+        return (self.immutable_slot() or self.open_slot())[1]
 
     def body(self, generation):
         return self.bodies[generation & 1]
@@ -180,7 +180,7 @@ class Writer(State):
 
 
 class Reader(State):
-    FIELDS = ("pc", "place", "first", "seen", "generation", "closing", "header", "word", "bytes")
+    FIELDS = ("pc", "place", "first", "seen", "generation", "immutable", "header", "word", "bytes")
     __slots__ = FIELDS
     values = staticmethod(attrgetter(*FIELDS))
 

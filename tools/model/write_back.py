@@ -1,8 +1,8 @@
-"""The closing block: it is full and published, the journal has rotated away from it, and it is not in its segment yet.
+"""The immutable block: it is full and published, the journal has rotated away from it, and it is not in its segment yet.
 
 The process that closed it writes it back after it has released the append lock, while others fill the other body. A process
 that cannot go on before that drains the buffer: it writes the block back itself. A process that has the write lock never waits
-for another lock. As long as there is a closing block, the open one cannot be closed. So the data that its writer reads does not
+for another lock. As long as there is an immutable block, the open one cannot be closed. So the data that its writer reads does not
 change.
 """
 
@@ -12,7 +12,7 @@ from world import APPEND, WRITE, put, step
 
 def must_drain(m):
     """Tells, under the append lock, whether a drain is needed: no block is written behind an unwritten one."""
-    return m.spec.defers and m.closing_slot() is not None
+    return m.spec.defers and m.immutable_slot() is not None
 
 
 def leave_to_drain(m, p):
@@ -31,7 +31,7 @@ def close_later(m, p):
     if m.words[WRITE]:
         return leave_to_drain(m, p)
     m.words = put(m.words, WRITE, p.slot + 1)
-    m.closing = m.open_slot()[1:]
+    m.immutable = m.open_slot()[1:]
     p.pc = "intend"
 
 
@@ -76,7 +76,7 @@ def write_back(m, p):
 
 @step("write back")
 def fail_to_write_back(m, p):
-    """The block stays closing, and the next process that needs it written tries again. For the process that closed it
+    """The block stays immutable, and the next process that needs it written tries again. For the process that closed it
     nothing has failed: its record is in the next block, and published."""
     if not m.failures:
         return False

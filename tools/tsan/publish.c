@@ -1,5 +1,5 @@
 /* The publish protocol of pyx/buffer/publish.h with real threads, for ThreadSanitizer: writers append under the lock word,
- * rotate, and write the closing block back; readers follow generation, slot, word and body, and check every checksum, as
+ * rotate, and write the immutable block back; readers follow generation, slot, word and body, and check every checksum, as
  * pyx/buffer/precommit.pyx does.
  *
  *     publish SECONDS [WRITERS [READERS]]
@@ -55,35 +55,35 @@ static void fill_header(struct jlog_buffer *buffer, const struct jlog_slot *slot
         .raw_crc = crc, .stored_crc = crc, .base_time_us = jlog_load64(body), .max_timestamp_us = INT64_MIN,
     };
 
-    jlog_build_block_header(&page->closing, &content, 0, 0, uuid, slot->segment, slot->offset);
+    jlog_build_block_header(&page->immutable, &content, 0, 0, uuid, slot->segment, slot->offset);
 }
 
-/* The closing block to its place, without the append lock; the write lock is let go. */
+/* The immutable block to its place, without the append lock; the write lock is let go. */
 static void write_back(struct jlog_buffer *buffer)
 {
     const uint64_t generation = jlog_load_acquire(&page->unwritten);
     const struct jlog_slot *slot = &page->slots[generation & 1];
     const uint8_t *body = jlog_body(buffer, generation);
 
-    assert(jlog_block_header_valid(&page->closing, uuid, slot->segment, slot->offset));
-    memcpy(segment + slot->offset, &page->closing, sizeof page->closing);
-    memcpy(segment + slot->offset + sizeof page->closing, body + JLOG_BASE_BYTES, page->closing.stored_bytes);
-    assert(jlog_crc32c(0, segment + slot->offset + sizeof page->closing, page->closing.stored_bytes) == page->closing.stored_crc);
+    assert(jlog_block_header_valid(&page->immutable, uuid, slot->segment, slot->offset));
+    memcpy(segment + slot->offset, &page->immutable, sizeof page->immutable);
+    memcpy(segment + slot->offset + sizeof page->immutable, body + JLOG_BASE_BYTES, page->immutable.stored_bytes);
+    assert(jlog_crc32c(0, segment + slot->offset + sizeof page->immutable, page->immutable.stored_bytes) == page->immutable.stored_crc);
     __atomic_add_fetch(&blocks_written, 1, __ATOMIC_RELAXED);
     jlog_store_release(&page->unwritten, 0);
     jlog_unlock(&page->write_lock);
 }
 
-/* Under the append lock: the open block becomes the closing one. 0 where another closing one is still being written. */
+/* Under the append lock: the open block becomes the immutable one. 0 where another immutable one is still being written. */
 static int defer_block(struct jlog_buffer *buffer)
 {
     struct jlog_slot *slot = jlog_open_slot(page);
     uint64_t next;
 
-    if (jlog_is_closing(page) || !jlog_try_lock(&page->write_lock, buffer->owner))
+    if (jlog_has_immutable(page) || !jlog_try_lock(&page->write_lock, buffer->owner))
         return 0;
     fill_header(buffer, slot);
-    next = slot->offset + sizeof page->closing + page->closing.stored_bytes;
+    next = slot->offset + sizeof page->immutable + page->immutable.stored_bytes;
     if (next + 2 * CAPACITY > SEGMENT_BYTES) /* as if to the next segment */
         next = JLOG_FIRST_BLOCK + sizeof(struct jlog_block_header);
     jlog_store_release(&page->unwritten, page->generation);
@@ -121,8 +121,8 @@ static void *write_records(void *argument)
 /* --- Reading, as precommit.pyx does -------------------------------------------------------------------------------- */
 
 struct snapshot {
-    struct jlog_slot slot, closing;
-    int is_closing;
+    struct jlog_slot slot, immutable;
+    int has_immutable;
 };
 
 static int is_slot_of(const struct jlog_slot *slot, uint64_t generation)
@@ -138,13 +138,13 @@ static int take_snapshot(struct snapshot *found)
     copy_as_the_kernel(&copied, page, JLOG_SNAPSHOT_BYTES);
     copied.unwritten = jlog_load_acquire(&page->unwritten); /* after the generation, and after the slot */
     found->slot = copied.slots[copied.generation & 1];
-    found->closing = copied.slots[(copied.generation - 1) & 1];
-    found->is_closing = copied.unwritten == copied.generation - 1;
+    found->immutable = copied.slots[(copied.generation - 1) & 1];
+    found->has_immutable = copied.unwritten == copied.generation - 1;
     if (!is_slot_of(&found->slot, copied.generation))
         return 0;
     if (jlog_load_acquire(&page->generation) != copied.generation)
         return 0; /* the slot may be another generation's by now, with this one's word */
-    return !found->is_closing || is_slot_of(&found->closing, copied.generation - 1);
+    return !found->has_immutable || is_slot_of(&found->immutable, copied.generation - 1);
 }
 
 /* Every record that its word counts, or nothing where the body has been used anew. */
@@ -181,8 +181,8 @@ static void *read_records(void *argument)
         assert(found.slot.generation >= last);
         last = found.slot.generation;
         read_body(&found.slot);
-        if (found.is_closing)
-            read_body(&found.closing);
+        if (found.has_immutable)
+            read_body(&found.immutable);
     }
     return NULL;
 }

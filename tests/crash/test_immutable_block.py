@@ -1,4 +1,4 @@
-"""The closing block: full, behind the open one, and not in its segment yet. Whoever writes it there may fail, stop or die."""
+"""The immutable block is full and not in its segment yet. The process that writes it there may fail, stop or die."""
 
 import shutil
 
@@ -31,7 +31,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def stopped(spawn, path):
-    """A process that has stopped with a closing block, of which nothing stands in the segment. It holds the write lock only."""
+    """A stopped process with an immutable block, of which nothing is in the segment. It holds the write lock only."""
     child = spawn()
     child.call("open_writer", "w", str(path), SMALL)
     child.call("arm", "close.before_write=stop@1")
@@ -57,7 +57,7 @@ def everything(path, *children):
 
 def test_others_append_behind_it_and_everybody_reads_it(stopped, other, path):
     records = everything(path, stopped, other)
-    assert oracle.check_journal(path).closing_block.record_count > 20
+    assert oracle.check_journal(path).immutable_block.record_count > 20
     assert [record.sequence for record, _ in zip(records_of(path), records, strict=True)] == list(range(len(records)))
 
 
@@ -125,7 +125,7 @@ def test_once_its_writer_is_dead_it_is_written_by_who_needs_it(stopped, spawn, p
     before = everything(path, stopped, other)
     other.call(*call)
     assert everything(path, stopped, other)[: len(before)] == before
-    assert oracle.check_journal(path).closing_block is None
+    assert oracle.check_journal(path).immutable_block is None
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -211,7 +211,7 @@ def test_the_capacity_in_the_page_may_be_damaged(stopped, other, path, tmp_path,
 def test_a_damaged_one_is_no_data(stopped, other, path, tmp_path):
     """Neither for readers, nor for who opens it: what cannot be vouched for is told as damage, or as lost."""
     whole = oracle.check_journal(path)
-    first = whole.closing_block.first_sequence
+    first = whole.immutable_block.first_sequence
     flipped = copy_of_killed(path, tmp_path / "flipped")
     parity = (whole.page.generation - 1) & 1
     flip(flipped / "precommit", 4096 + parity * whole.page.capacity + 500, 2)
@@ -230,7 +230,7 @@ def test_a_damaged_slot_word_leads_to_no_other_record(stopped, other, path, tmp_
     with open(damaged / "precommit", "r+b") as file:
         file.seek(512 + 64 * ((page.generation - 1) & 1) + 48)
         file.write(used.to_bytes(4, "little"))
-    first = oracle.check_journal(path).closing_block.first_sequence
+    first = oracle.check_journal(path).immutable_block.first_sequence
     assert read_all(damaged) == records[:first]
     jlog.Journal(damaged).verify()
     with jlog.Reader(damaged, start="end") as reader:
