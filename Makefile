@@ -102,6 +102,7 @@ lint: .venv-test/.installed ## checks style, types, stubs and layers
 	$(test) -m mypy.stubtest jlog._core --mypy-config-file pyproject.toml --ignore-disjoint-bases \
 		--allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 	$(test) tools/check_layers.py
+	$(test) tools/model/frozen.py # the core has not changed without its model
 
 docs: .venv/.installed-docs ## builds the documentation into build/docs
 	$(release) -m sphinx -q -W --keep-going -d build/doctrees docs build/docs

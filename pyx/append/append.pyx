@@ -179,7 +179,7 @@ cdef int put(WritingProcess process, Append *append) noexcept nogil:
                 return NEEDS_RESERVATION
             if encode(process, append, slot, start):
                 return DONE
-        if jlog_word_used(slot.word) != 0:
+        if jlog_word_used(slot.publish_word) != 0:
             status = defer_block(process, operation) if is_plain(page, slot, operation) else close_block(process, operation)
         elif slot.capacity < JLOG_BASE_BYTES + append.new.records.bytes:
             if slot.capacity == page.capacity or not has_records(page):
@@ -213,7 +213,7 @@ cdef int turn_period(WritingProcess process, Operation *operation) noexcept nogi
 
 
 cdef bint encode(WritingProcess process, Append *append, jlog_slot *slot, uint32_t start) noexcept nogil:
-    """Encodes the records behind the published end, and publishes them. Returns False if their time is too far from the base
+    """Encodes the records after the published end, and publishes them. Returns False if their time is too far from the base
     of a block that has records already."""
     cdef jlog_page *page = process.buffer.page
     cdef Records *new = &append.new.records

@@ -27,7 +27,7 @@ cdef object compress_open_block(WritingProcess process, Operation *operation):
     cdef jlog_page *page = process.buffer.page
     cdef uint64_t generation = jlog_load_acquire(&page.generation)
     cdef jlog_slot *slot = &page.slots[generation & 1]
-    cdef uint32_t used = jlog_word_used(jlog_load_acquire(&slot.word))
+    cdef uint32_t used = jlog_word_used(jlog_load_acquire(&slot.publish_word))
     cdef const uint8_t *body = jlog_body(&process.buffer, generation)
     cdef bytes raw, stored
     if generation != operation.closing.marked_closed or used < JLOG_BASE_BYTES:
@@ -54,7 +54,7 @@ cdef int wait_for_generation(WritingProcess process, Operation *operation) excep
     cdef jlog_page *page = process.buffer.page
     cdef uint64_t generation = jlog_load_acquire(&page.generation)
     cdef int64_t until_us = jlog_clock_us(CLOCK_MONOTONIC) + PATIENCE_MIN_US + (
-        <int64_t> jlog_word_used(page.slots[generation & 1].word) // PATIENCE_BYTES_PER_US)
+        <int64_t> jlog_word_used(page.slots[generation & 1].publish_word) // PATIENCE_BYTES_PER_US)
     with nogil:
         while jlog_load_acquire(&page.generation) == generation and jlog_clock_us(CLOCK_MONOTONIC) < until_us:
             jlog_futex_wait(NULL, 0, PATIENCE_SLICE_US)

@@ -28,7 +28,7 @@ cdef class PreparedSegments:
         self.drop_spare()
 
     cdef bytes next_name(self):
-        """Returns a name for a file that is being made. If this process dies, the next owner of its slot removes the file."""
+        """Returns a name for an unfinished file. If this process dies, the next owner of its slot removes the file."""
         self.count += 1
         return f"next.{self.process.locks.slot}.{self.count}".encode()
 
@@ -38,7 +38,7 @@ cdef class PreparedSegments:
             operation.rolling.prepared, self.spare = self.spare, NULL
 
     cdef prepare(self, Operation *operation):
-        """Makes the next segment's file for the operation: allocates it, and fills in all fields but those that are known only
+        """Creates the next segment's file for the operation: allocates it, and fills in all fields but those known only
         under the lock."""
         cdef Prepared *prepared
         cdef bytes name, start

@@ -105,7 +105,7 @@ cdef int ingest(WritingProcess process, Ingest *ingest) noexcept nogil:
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef int status = drain(process, &ingest.new.head)
-    if status != DONE or page.generation != ingest.completed_for or jlog_word_used(slot.word) != 0:
+    if status != DONE or page.generation != ingest.completed_for or jlog_word_used(slot.publish_word) != 0:
         return status
     if not jlog_may_append(page, ingest.new.records.count):
         return NEEDS_RESERVATION

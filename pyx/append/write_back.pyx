@@ -70,7 +70,7 @@ cdef int close_block(WritingProcess process, Operation *operation) noexcept nogi
     cdef jlog_block_content content
     cdef jlog_block_header header
     cdef int error, fd, status = drain(process, operation)
-    if status != DONE or jlog_word_used(slot.word) == 0:
+    if status != DONE or jlog_word_used(slot.publish_word) == 0:
         return status
     if compressed.generation != page.generation and not is_plain(page, slot, operation):
         if page.closed == page.generation and operation.closing.marked_closed != page.generation:
@@ -102,21 +102,21 @@ cdef bint is_plain(jlog_page *page, const jlog_slot *slot, const Operation *oper
     if operation.closing.compressed.generation == page.generation:
         return operation.closing.compressed.data == NULL
     return (page.codec == JLOG_CODEC_NONE or operation.closing.plain
-            or jlog_word_raw(slot.word) < JLOG_COMPRESS_BYTES_MIN)
+            or jlog_word_raw(slot.publish_word) < JLOG_COMPRESS_BYTES_MIN)
 
 
 cdef void describe_open_block(WritingProcess process, const jlog_slot *slot, jlog_block_content *content) noexcept nogil:
     """Fills in the content of the open block, uncompressed."""
     cdef jlog_page *page = process.buffer.page
     cdef const uint8_t *body = jlog_body(&process.buffer, slot.generation)
-    cdef uint64_t raw_bytes = jlog_word_raw(slot.word)
+    cdef uint64_t raw_bytes = jlog_word_raw(slot.publish_word)
     cdef uint64_t records = page.next_sequence - slot.first_sequence
     content.kind, content.codec, content.has_state = JLOG_KIND_RECORDS, JLOG_CODEC_NONE, False
     content.record_count = records
     content.first_sequence = slot.first_sequence
     content.raw_bytes = content.stored_bytes = raw_bytes
     # The running CRC covers the base time, the block's does not: crc(a + b) = shift(crc(a), len(b)) ^ crc(b).
-    content.raw_crc = content.stored_crc = jlog_word_crc(slot.word) ^ jlog_crc32c_shift(
+    content.raw_crc = content.stored_crc = jlog_word_crc(slot.publish_word) ^ jlog_crc32c_shift(
         jlog_crc32c(0, body, JLOG_BASE_BYTES), raw_bytes)
     content.base_time_us = jlog_load64(body)
     content.max_timestamp_us = jlog_latest_us(records, page.explicit_count, page.explicit_max_us, page.floor_us)
@@ -131,7 +131,7 @@ cdef void build_header(WritingProcess process, const jlog_slot *slot, const jlog
 
 
 cdef void rotate(jlog_page *page, const jlog_slot *slot, const jlog_block_header *header) noexcept nogil:
-    """Opens the next block behind the one that was open."""
+    """Opens the next block after the one that was open."""
     cdef uint64_t end = slot.offset + sizeof(header[0]) + header.stored_bytes
     page.counters.blocks += 1
     count_block(page, header.record_count, header.raw_bytes, header.stored_bytes)
@@ -218,7 +218,7 @@ cdef int write_back_for(WritingProcess process, Operation *operation) noexcept n
         return DONE
     slot = &page.slots[page.unwritten & 1]
     if not jlog_block_header_valid(&page.immutable, page.uuid, slot.segment, slot.offset) \
-            or page.immutable.stored_bytes != jlog_word_raw(slot.word):
+            or page.immutable.stored_bytes != jlog_word_raw(slot.publish_word):
         jlog_unlock(&page.write_lock)
         operation.what = (b"the immutable block does not match its header; close all writers, and the next process to open the "
                           b"journal recovers it")

@@ -1,8 +1,8 @@
 /* The control page at the beginning of `precommit`: its layout, and how the open and the immutable block are found in it.
  *
- * The generation, its slot and the slot's word are always true. Everything else in the page is either derived from them,
- * or is an intent. An intent holds the generation that it is about, so it never needs clearing. docs/format.md, "The pre-commit
- * buffer", specifies the page; tools/model checks the protocol step by step. room.h tells how much the open block still takes;
+ * The generation, its slot and the slot's publish word are always true. Everything else in the page is derived from them, or is
+ * an intent. An intent holds the generation that it is about, so it never needs clearing. docs/format.md, "The pre-commit
+ * buffer", specifies the page; tools/model checks the protocol step by step. room.h computes the room of the open block;
  * publish.h appends to it and opens the next one. */
 #ifndef JLOG_PAGE_H
 #define JLOG_PAGE_H
@@ -25,8 +25,8 @@
 enum { JLOG_PAGE_RECOVERING = 0, JLOG_PAGE_READY = 1 };
 enum { JLOG_SYNC_NONE = 0, JLOG_SYNC_INTERVAL = 1, JLOG_SYNC_APPEND = 2 };
 
-/* The place of a block, and its word: bytes used (low half) and running CRC32C (high half) of the body. A slot is one cache
- * line, so that a power loss finds all of it as it was at one moment. */
+/* The place of a block, and its publish word: bytes used (low half) and running CRC32C (high half) of the body. A slot is one
+ * cache line, so that a power loss finds all of it as it was at one moment. */
 struct jlog_slot {
     uint64_t generation;
     uint64_t segment;
@@ -35,11 +35,11 @@ struct jlog_slot {
     uint64_t previous_offset;                            /* offset of the block before it in the segment; 0: none */
     uint32_t capacity;                                   /* bytes of the body that this block may use */
     uint32_t crc;                                        /* CRC of the fields above */
-    uint64_t word;
+    uint64_t publish_word;                               /* storing it publishes records */
     uint64_t reserved;
 } __attribute__((aligned(64)));
 
-/* Counts since the page was made. The holder of the append lock changes them, except those of sync. They are only shown. */
+/* Counts since the page was created. The holder of the append lock changes them, except those of sync. They are only shown. */
 struct jlog_counters {
     uint64_t records;                                    /* records of the blocks that are written, not of the open one */
     uint64_t raw_bytes;                                  /* bytes of these blocks' bodies, uncompressed */
@@ -147,7 +147,7 @@ struct jlog_buffer {
     struct jlog_clock clock;
 };
 
-/* --- Slots and words ------------------------------------------------------------------------------------------- */
+/* --- Slots and publish words ----------------------------------------------------------------------------------- */
 
 static inline uint32_t jlog_slot_crc(const struct jlog_slot *slot, const uint8_t uuid[16])
 {
@@ -165,10 +165,10 @@ static inline uint32_t jlog_word_raw(uint64_t word)
 static inline uint32_t jlog_word_crc(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint64_t jlog_word(uint32_t used, uint32_t crc) { return (uint64_t)crc << 32 | used; }
 
-/* Returns whether the slot is whole: its CRC fits, its fields can be a block's place, and its word counts no more than fits. */
+/* Returns whether the slot is whole: its CRC fits, its fields can be a block's place, and the body can be as long. */
 static inline int jlog_slot_valid(const struct jlog_slot *slot, const uint8_t uuid[16])
 {
-    const uint32_t used = jlog_word_used(slot->word);
+    const uint32_t used = jlog_word_used(slot->publish_word);
 
     if (slot->crc != jlog_slot_crc(slot, uuid))
         return 0;
@@ -198,10 +198,10 @@ static inline uint8_t *jlog_body(const struct jlog_buffer *buffer, uint64_t gene
     return buffer->bodies + (generation & 1) * buffer->page->capacity;
 }
 
-/* Returns whether these `bytes` are the whole body that the slot's word vouches for. */
+/* Returns whether these `bytes` are the whole body that the slot's publish word vouches for. */
 static inline int jlog_is_whole_body(const struct jlog_slot *slot, const uint8_t *body, size_t bytes)
 {
-    return bytes == jlog_word_used(slot->word) && jlog_crc32c(0, body, bytes) == jlog_word_crc(slot->word);
+    return bytes == jlog_word_used(slot->publish_word) && jlog_crc32c(0, body, bytes) == jlog_word_crc(slot->publish_word);
 }
 
 /* Returns whether the block of this generation is published, and marked as not in its segment yet. */
@@ -216,8 +216,8 @@ static inline int jlog_has_immutable(const struct jlog_page *page)
     return jlog_is_unwritten(page, jlog_load_acquire(&page->generation) - 1);
 }
 
-/* Returns the slot of the first block that is not in its segment: the immutable block's, or else the open block's. Call it under
- * the append lock, or while no process changes the page. */
+/* Returns the slot of the first block that is not in its segment: the immutable block's, or else the open block's. Call it
+ * under the append lock, or while no process changes the page. */
 static inline struct jlog_slot *jlog_unwritten_slot(struct jlog_page *page)
 {
     return &page->slots[(page->generation - (jlog_has_immutable(page) ? 1 : 0)) & 1];

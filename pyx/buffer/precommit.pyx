@@ -1,9 +1,9 @@
 """The file `precommit`: the control page and the two bodies.
 
 Writers map it. Readers read it with pread, so that a truncated file is an error and not a signal. They check the slot against
-its CRC and the generation, and the body against the running CRC in the word.
+its CRC and the generation, and the body against the running CRC in the publish word.
 
-A page is trusted if it was made in this boot. Two containers of one kernel may see different boot ids. Both see the locks of
+A page is trusted if it was created in this boot. Two containers of one kernel may see different boot ids. Both see the locks of
 living writers, and no process outlives its boot.
 """
 
@@ -152,7 +152,7 @@ cdef class Precommit:
         mlock(page, size)
 
     cdef int identify(self, const jlog_page *page) noexcept nogil:
-        """Returns PAGE_VALID if this page was made in this boot, for this journal and in this very file, and is not being
+        """Returns PAGE_VALID if this page was created in this boot, for this journal and in this very file, and is not being
         recovered. Returns PAGE_OF_ANOTHER_BOOT if only its boot id is not known to be of this boot."""
         if memcmp(page.magic, JLOG_PAGE_MAGIC, 8) != 0 or page.layout != JLOG_PAGE_LAYOUT:
             return PAGE_INVALID
@@ -225,11 +225,11 @@ cdef class Precommit:
             JLOG_FAILPOINT(b"page.read")
             generation = page.generation
             slot, before = &page.slots[generation & 1], &page.slots[(generation - 1) & 1]
-            # During the read a writer may fill the slot for the block after the next, beginning with its word. It has not done
+            # During the read a writer may fill the slot for the block after the next, its publish word first. It has not done
             # so if the generation is unchanged after the read, or if the whole slot is as before. A block is marked unwritten
             # before the next one is open, and its slot stays as long as this intent does: so the intent is read
             # after the generation and the slot.
-            if (known == NULL or slot.generation != known.generation or slot.word != known.word
+            if (known == NULL or slot.generation != known.generation or slot.publish_word != known.publish_word
                     or page.unwritten == generation - 1):
                 if jlog_read_at(self.fd, &page.unwritten, JLOG_INTENTS_BYTES, JLOG_UNWRITTEN_OFFSET) != JLOG_INTENTS_BYTES:
                     return PAGE_INVALID
@@ -270,13 +270,13 @@ cdef class Precommit:
         return 1 if got == end - start else -ENODATA
 
     cdef bytes stored_body(self, const jlog_slot *slot, uint64_t capacity):
-        """Returns the whole body that the slot's word vouches for, while no process writes; None if the file does not hold it.
-        No checksum covers the page's capacity, so the body is also looked for where the file's size puts it."""
+        """Returns the whole body that the slot's publish word vouches for, while no process writes; None if the file does not
+        hold it. No checksum covers the page's capacity, so the body is also looked for where the file's size puts it."""
         cdef bytes body
         for apart in (capacity, self.room()):
             offset = jlog_body_offset(slot.generation, apart)
             if offset < JLOG_PAGE_BYTES + 2 * self.room():
-                body = read_whole(self.fd, jlog_word_used(slot.word), offset)
+                body = read_whole(self.fd, jlog_word_used(slot.publish_word), offset)
                 if jlog_is_whole_body(slot, body, len(body)):
                     return body
         return None
@@ -284,7 +284,7 @@ cdef class Precommit:
 
 cdef bint is_before(const jlog_slot *slot, const jlog_slot *following, const uint8_t *uuid) noexcept nogil:
     """Returns whether the slot is whole and its block is the immutable one: the open block follows it directly."""
-    cdef uint32_t used = jlog_word_used(slot.word)
+    cdef uint32_t used = jlog_word_used(slot.publish_word)
     return (is_slot_of(slot, following.generation - 1, uuid) and used > JLOG_BASE_BYTES and slot.segment == following.segment
             and slot.offset + sizeof(jlog_block_header) + used - JLOG_BASE_BYTES == following.offset)
 
@@ -294,8 +294,8 @@ cdef bint is_slot_of(const jlog_slot *slot, uint64_t generation, const uint8_t *
 
 
 def read_counters(path, bytes uuid not None) -> dict:
-    """Returns the counters of all processes since the control page was made, by the names in struct jlog_counters. All are 0 if
-    there is no page of this boot. Needs no write access."""
+    """Returns the counters of all processes since the control page was created, by the names in struct jlog_counters. All are 0
+    if there is no page of this boot. Needs no write access."""
     cdef jlog_page page
     cdef Precommit precommit
     cdef int64_t got

@@ -19,7 +19,7 @@ static inline int64_t jlog_now_or_floor_us(struct jlog_buffer *buffer)
 /* Returns the base time of the open block. Its first record sets it. */
 static inline int64_t jlog_block_base(struct jlog_buffer *buffer, const struct jlog_slot *slot, int64_t first_us)
 {
-    if (jlog_word_used(slot->word) != 0)
+    if (jlog_word_used(slot->publish_word) != 0)
         return jlog_load64(jlog_body(buffer, slot->generation));
     jlog_store64(jlog_body(buffer, slot->generation), first_us);
     return first_us;
@@ -28,13 +28,13 @@ static inline int64_t jlog_block_base(struct jlog_buffer *buffer, const struct j
 /* Returns the CRC of the open block's body up to its next record. It covers at least the base time. */
 static inline uint32_t jlog_block_crc(const struct jlog_buffer *buffer, const struct jlog_slot *slot)
 {
-    if (jlog_word_used(slot->word) != 0)
-        return jlog_word_crc(slot->word);
+    if (jlog_word_used(slot->publish_word) != 0)
+        return jlog_word_crc(slot->publish_word);
     return jlog_crc32c(0, jlog_body(buffer, slot->generation), JLOG_BASE_BYTES);
 }
 
-/* Publishes `count` records, with which the body reaches up to `end`. Until the word is stored, neither a reader nor a process
- * that takes over from a killed writer knows that these bytes are there. Returns the first record's sequence. */
+/* Publishes `count` records, with which the body reaches up to `end`. Until the publish word is stored, neither a reader nor a
+ * process that takes over from a killed writer knows that these bytes are there. Returns the first record's sequence. */
 static inline uint64_t jlog_publish(struct jlog_buffer *buffer, struct jlog_slot *slot, uint32_t end, uint32_t crc,
                                     uint64_t count)
 {
@@ -42,7 +42,7 @@ static inline uint64_t jlog_publish(struct jlog_buffer *buffer, struct jlog_slot
     const uint64_t sequence = page->next_sequence;
 
     (void)JLOG_FAILPOINT("append.encoded");
-    jlog_store_release(&slot->word, jlog_word(end, crc));
+    jlog_store_release(&slot->publish_word, jlog_word(end, crc));
     (void)JLOG_FAILPOINT("append.published");
     page->next_sequence = sequence + count;
     return sequence;
@@ -137,11 +137,11 @@ static inline void jlog_rotate(struct jlog_page *page, uint64_t segment, uint64_
     if (page->reserved_end < offset)
         page->reserved_end = offset;
     (void)JLOG_FAILPOINT("rotate.before");
-    /* The word is stored first, because a power loss may catch the page between any two stores. */
-    __atomic_store_n(&slot->word, 0, __ATOMIC_RELAXED);
+    /* The publish word is stored first, because a power loss may catch the page between any two stores. */
+    __atomic_store_n(&slot->publish_word, 0, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     (void)JLOG_FAILPOINT("rotate.emptied");
-    jlog_copy_words(slot, &next, offsetof(struct jlog_slot, word));
+    jlog_copy_words(slot, &next, offsetof(struct jlog_slot, publish_word));
     (void)JLOG_FAILPOINT("rotate.filled");
     jlog_store_release(&page->generation, generation);
     jlog_full_fence(); /* the body is used anew only after this */

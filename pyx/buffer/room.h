@@ -32,7 +32,7 @@ static inline int jlog_block_reserved(const struct jlog_page *page, const struct
  * its first record. */
 static inline uint64_t jlog_least_reserved(const struct jlog_slot *slot)
 {
-    return jlog_word_used(slot->word) != 0 ? jlog_block_limit(slot) : slot->offset;
+    return jlog_word_used(slot->publish_word) != 0 ? jlog_block_limit(slot) : slot->offset;
 }
 
 /* Returns whether the segments are at their limit, with blocks up to `end` in the open one. */
@@ -44,7 +44,7 @@ static inline int jlog_is_full(const struct jlog_page *page, uint64_t end)
 /* Returns the offset of the next record in the open block's body; 0 if `bytes` more do not fit, or the block takes no more. */
 static inline uint32_t jlog_block_room(const struct jlog_page *page, const struct jlog_slot *slot, uint64_t bytes)
 {
-    uint32_t start = jlog_word_used(slot->word);
+    uint32_t start = jlog_word_used(slot->publish_word);
 
     if (start == 0) {
         if (!jlog_block_reserved(page, slot) || jlog_is_full(page, slot->offset))

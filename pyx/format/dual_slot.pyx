@@ -166,7 +166,7 @@ cdef class BoundsFile:
     @staticmethod
     def create(str path not None, bytes uuid not None, uint64_t reservation_limit, closed, *, uint64_t first_sequence=0,
                mark=(0, 0, 0), temporary=None, bint sync=True):
-        """Makes and syncs the bounds of a new journal, in place of any that are there. Their entry in the directory is not
+        """Creates and syncs the bounds of a new journal, in place of any that are there. Their entry in the directory is not
         synced yet. `temporary`: a name in the same directory, which the file has until it is whole. `sync`: False syncs
         nothing."""
         cdef jlog_bounds bounds
@@ -260,7 +260,7 @@ cdef void move_mark_forward(jlog_bounds *bounds, uint64_t segment, uint64_t offs
 
 
 def birth_us(int fd) -> int:
-    """Returns when the file was made, in microseconds since 1970; 0 if the file system does not keep that."""
+    """Returns when the file was created, in microseconds since 1970; 0 if the file system does not keep that."""
     return jlog_birth_us(fd)
 
 

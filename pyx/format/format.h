@@ -29,7 +29,7 @@
 #define JLOG_INDEX_EVERY_BYTES (64u << 10)               /* least distance between two blocks that an index names */
 #define JLOG_COMPRESS_BYTES_MIN 128u                     /* smallest body that is worth compressing */
 #define JLOG_DUAL_SLOT_STRIDE 4096u                      /* distance between the two copies of a dual-slot record */
-#define JLOG_RESERVATION_STRIDE (1ull << 24)             /* sequences in one reservation, which is one durable write of bounds */
+#define JLOG_RESERVATION_STRIDE (1ull << 24)             /* sequences in one reservation: one durable write of bounds */
 
 #define JLOG_SEGMENT_MAGIC "JLOGSEG\n"
 #define JLOG_INDEX_MAGIC "JLOGIDX\n"

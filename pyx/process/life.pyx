@@ -17,7 +17,7 @@ cdef class Life:
 
     cdef bint may_call(self) noexcept:
         """Returns whether a call of this thread may begin: while the attachment is open; while it closes, only in the thread
-        that closes it; and never in a child of the process that made it."""
+        that closes it; and never in a child of the process that created it."""
         if self.stage == OPEN or (self.stage == CLOSING and self.opens_or_closes_it()):
             return self.lock_file.is_open()
         return False

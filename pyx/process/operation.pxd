@@ -1,7 +1,7 @@
 # One operation under the append lock: a head that all have, and a struct for each kind.
 #
-# A call makes its operation on the stack, and passes it down. For work that must be done outside the lock an attempt returns a
-# status. The caller does that work, and then tries the operation again.
+# A call creates its operation on the stack, and passes it down. For work that must be done outside the lock an attempt returns
+# a status. The caller does that work, and then tries the operation again.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -52,7 +52,7 @@ cdef struct CompressedBlock:
     uint32_t size
     uint32_t crc
 
-# A segment file that this process has made, about to be renamed to its place.
+# A segment file that this process has created, about to be renamed to its place.
 cdef struct Prepared:
     char name[64]
     int fd
@@ -61,7 +61,7 @@ cdef struct Prepared:
     uint64_t state_generation  # generation up to which the state is complete
     uint64_t reserved_end
     bint spoiled  # a roll with it has failed, so no later roll can use it
-    bint has_block  # the operation's records are behind `start` already
+    bint has_block  # the operation's records follow `start` already
     uint64_t replaces  # the open segment whose name it is to take, complete and synced; or JLOG_NONE
 
 # The operation's progress in closing the open block. (The immutable block is the one before it.)

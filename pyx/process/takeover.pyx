@@ -69,7 +69,7 @@ cdef int redo_derived_and_noted(WritingProcess process, Operation *operation) no
     cdef jlog_walk walk
     cdef char name[JLOG_NAME_BYTES]
     cdef int error, status
-    if jlog_walk_records(body + JLOG_BASE_BYTES, jlog_word_raw(slot.word), jlog_load64(body), &walk) != 0:
+    if jlog_walk_records(body + JLOG_BASE_BYTES, jlog_word_raw(slot.publish_word), jlog_load64(body), &walk) != 0:
         operation.what = b"the open block does not consist of whole records"
         return DAMAGED
     if jlog_is_unwritten(page, page.generation):  # marked for a rotation that did not come
@@ -135,7 +135,7 @@ cdef int complete_direct(WritingProcess process, Operation *operation) noexcept 
     cdef jlog_block_header header
     cdef int fd, status, error = 0
     cdef uint64_t end
-    if page.direct != page.generation or jlog_word_used(slot.word) != 0:
+    if page.direct != page.generation or jlog_word_used(slot.publish_word) != 0:
         return DONE
     fd = process.descriptors.of_open(slot.segment)
     if fd < 0:

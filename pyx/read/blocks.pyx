@@ -38,12 +38,12 @@ cdef enum State:
     IN_IMMUTABLE_BLOCK  # the immutable block stands here, and has more records than were handed out
     AFTER_IMMUTABLE_BLOCK  # all records of the immutable block were handed out
     IN_WRITTEN_BLOCK  # the loaded block came from the buffer, and stands in its segment by now
-    BEHIND_STORED_BLOCK  # the loaded block came from its segment, and all of its records were handed out
+    AFTER_STORED_BLOCK  # the loaded block came from its segment, and all of its records were handed out
     BETWEEN_BLOCKS  # no block is loaded, and the next one is in a segment
 
 
 cdef class BlockReader:
-    """A place in the journal's blocks. The records from `at` to `end` of the loaded block have not been handed out yet. Behind
+    """A place in the journal's blocks. The records from `at` to `end` of the loaded block have not been handed out yet. After
     them advance() loads the next records."""
 
     def __init__(self, JournalEnd stop not None):
@@ -63,7 +63,7 @@ cdef class BlockReader:
         cdef uint64_t raw
         self.end = self.block_end
         if self.source != NO_BLOCK and self.in_open_block():
-            raw = jlog_word_raw(self.stop.now.slot.word)
+            raw = jlog_word_raw(self.stop.now.slot.publish_word)
             if self.records + raw < self.end:
                 self.end = self.records + raw
             if self.end < self.at:
@@ -86,18 +86,18 @@ cdef class BlockReader:
     cdef int state(self) noexcept:
         """Returns where the reader stands once at == end, judged by the noted end and the loaded block."""
         cdef const jlog_slot *open_slot = &self.stop.now.slot
-        if self.sequence == open_slot.first_sequence and jlog_word_used(open_slot.word) == 0:
+        if self.sequence == open_slot.first_sequence and jlog_word_used(open_slot.publish_word) == 0:
             return AT_EMPTY_BLOCK
         if self.sequence >= self.stop.limit:
             return AT_END
         if self.in_open_block():
-            return IN_OPEN_BLOCK if self.consumed() < jlog_word_raw(open_slot.word) else AT_END
+            return IN_OPEN_BLOCK if self.consumed() < jlog_word_raw(open_slot.publish_word) else AT_END
         if self.source != FROM_SEGMENT and self.in_immutable_block():
-            return (IN_IMMUTABLE_BLOCK if self.consumed() != jlog_word_raw(self.stop.now.immutable.word)
+            return (IN_IMMUTABLE_BLOCK if self.consumed() != jlog_word_raw(self.stop.now.immutable.publish_word)
                     else AFTER_IMMUTABLE_BLOCK)
         if self.source == NO_BLOCK:
             return BETWEEN_BLOCKS
-        return IN_WRITTEN_BLOCK if self.source == FROM_BUFFER else BEHIND_STORED_BLOCK
+        return IN_WRITTEN_BLOCK if self.source == FROM_BUFFER else AFTER_STORED_BLOCK
 
     cdef bint advance(self) except -1:
         """Makes at < end by loading the next records, without handing them out. Returns False at the noted end."""
@@ -119,7 +119,7 @@ cdef class BlockReader:
                 self.leave_immutable_block()
             elif state == IN_WRITTEN_BLOCK:
                 self.load_stored(self.consumed())
-            elif state == BEHIND_STORED_BLOCK:
+            elif state == AFTER_STORED_BLOCK:
                 self.leave_stored_block()
             elif self.load_stored(0) == 0:
                 self.next_segment()
@@ -148,7 +148,7 @@ cdef class BlockReader:
         return 0
 
     cdef int leave_stored_block(self) except -1:
-        """Goes on to the place behind the loaded block, in the same segment."""
+        """Goes on to the place after the loaded block, in the same segment."""
         if self.sequence != self.end_sequence:
             raise self.damage(f"the block's records end with sequence {self.sequence}, its header says "
                               f"{self.end_sequence}")
@@ -173,7 +173,7 @@ cdef class BlockReader:
         cdef uint64_t consumed = self.consumed()
         if self.source == FROM_SEGMENT:
             return False
-        self.open_block.reserve(jlog_word_used(slot.word))
+        self.open_block.reserve(jlog_word_used(slot.publish_word))
         if inside:  # the copy may lie at another address now
             self.records = self.open_block.body + JLOG_BASE_BYTES
             self.at = self.end = self.block_end = self.records + consumed
@@ -185,12 +185,12 @@ cdef class BlockReader:
         self.base_time_us = jlog_load64(self.open_block.body)
         self.records = self.open_block.body + JLOG_BASE_BYTES
         self.at = self.end = self.records + consumed
-        self.block_end = self.open_block.body + jlog_word_used(slot.word)
+        self.block_end = self.open_block.body + jlog_word_used(slot.publish_word)
         self.source = FROM_BUFFER
         return True
 
     cdef bint load_stored(self, uint64_t consumed) except -1:
-        """Loads the block at this place of the segment, and goes on behind `consumed` bytes of its records. Returns False if no
+        """Loads the block at this place of the segment, and goes on after `consumed` bytes of its records. Returns False if no
         block stands there and the segment ends properly."""
         try:
             return self.load_from_file(consumed)

@@ -27,7 +27,7 @@ def read_buffer(directory, bytes uuid not None) -> list:
 
 
 cdef object copy_body(JournalEnd end, OpenBlock block, const jlog_slot *slot):
-    cdef uint32_t used = jlog_word_used(slot.word)
+    cdef uint32_t used = jlog_word_used(slot.publish_word)
     if used == 0:
         return make_body(slot, b"")
     block.reserve(used)
@@ -35,5 +35,5 @@ cdef object copy_body(JournalEnd end, OpenBlock block, const jlog_slot *slot):
         return None
     body = make_body(slot, block.body[:used])
     if body is None:
-        raise CorruptJournal(end.page_path, end.body_offset(slot), "a block of the buffer is no sequence of records")
+        raise CorruptJournal(end.page_path, end.body_offset(slot), "a block of the buffer is not a sequence of records")
     return body

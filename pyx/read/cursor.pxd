@@ -10,7 +10,7 @@ cdef class Cursor:
     cdef readonly bytes uuid
     cdef BlockReader blocks
     cdef const uint64_t *process
-    cdef uint64_t token  # of the process that made the cursor; 0: closed
+    cdef uint64_t token  # of the process that created the cursor; 0: closed
     cdef bint in_use  # a call has taken the cursor
     cdef WakeWord wake  # the word on which that call sleeps
 

@@ -39,7 +39,7 @@ cdef class Cursor:
     # --- One call at a time -----------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raises JournalClosed if the cursor is closed, or was made before this process was forked."""
+        """Raises JournalClosed if the cursor is closed, or was created before this process was forked."""
         if self.token == 0 or self.process[0] != self.token:
             raise closed_error(self.path)
 
@@ -108,7 +108,7 @@ cdef class Cursor:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that the blocks behind the end place will take in their segment, as the end was noted last."""
+        """Bytes that the blocks after the end place will take in their segment, as the end was noted last."""
         return self.blocks.stop.buffered_bytes
 
     def refresh(self) -> None:
@@ -139,8 +139,8 @@ cdef class Cursor:
     # --- Seeking ------------------------------------------------------------------------------------------------
 
     def seek(self, uint64_t sequence) -> None:
-        """Moves to this sequence, or behind the gap in which it lies. Raises PositionLost if retention has removed it,
-        ValueError if it lies behind the journal's end."""
+        """Moves to this sequence, or to the end of the gap in which it lies. Raises PositionLost if retention has removed it,
+        ValueError if it is beyond the journal's end."""
         begin_use(self)
         try:
             self.blocks.begin()
@@ -175,7 +175,8 @@ cdef class Cursor:
             if self.blocks.stop.limit != JLOG_NONE:
                 self.blocks.begin()
                 return self.go_to(max(min(self.blocks.stop.limit, self.blocks.sequence), self.first_sequence))
-            if jlog_word_used(self.blocks.stop.now.slot.word) == 0 or self.blocks.load_from_buffer(&self.blocks.stop.now.slot):
+            if (jlog_word_used(self.blocks.stop.now.slot.publish_word) == 0
+                    or self.blocks.load_from_buffer(&self.blocks.stop.now.slot)):
                 break
         self.blocks.clip()
         return self.skip_to(JLOG_NONE)
@@ -206,7 +207,7 @@ cdef class Cursor:
             try:
                 if not self.blocks.advance():
                     end = self.blocks.sequence
-                    raise ValueError(f"{self.path} ends at sequence {end}; {sequence} lies behind it")
+                    raise ValueError(f"{self.path} ends at sequence {end}; {sequence} is beyond it")
             except CorruptJournal:
                 if not self.step_over_damage(sequence):
                     return 0  # the damaged bytes hold it: reading raises
@@ -216,7 +217,7 @@ cdef class Cursor:
 
     def kept(self, uint64_t sequence) -> int:
         """Returns the sequence itself, or the first one that is retained if only a gap lies between the two. Raises
-        PositionLost if retention has removed records at or behind it."""
+        PositionLost if retention has removed records at or after it."""
         cdef uint64_t first = self.first_sequence
         if sequence >= first:
             return sequence
@@ -231,10 +232,10 @@ cdef class Cursor:
 
     cdef bint enter_segment_of(self, uint64_t sequence) except -1:
         """Moves to a block at or before this sequence. Returns False if the sequence lies in a gap, or in damaged or missing
-        blocks: then reading goes on behind it, or raises."""
+        blocks: then reading goes on after it, or raises."""
         cdef uint64_t open_segment = self.blocks.stop.now.slot.segment
         segments = list_segments(self.path)
-        if open_segment in segments:  # a roll that died has left a file behind it
+        if open_segment in segments:  # a roll that died has left a file after it
             segments = segments[:segments.index(open_segment) + 1]
         if not segments:
             raise CorruptJournal(self.path, 0, "there is no segment file; restore one from a backup")
@@ -282,7 +283,7 @@ cdef class Cursor:
         return 0
 
     cdef bint step_over_damage(self, uint64_t sequence) except -1:
-        """Moves to the next whole block of the segment. Returns False if there is none, or if it begins behind this
+        """Moves to the next whole block of the segment. Returns False if there is none, or if it begins after this
         sequence."""
         cdef bint is_open = self.blocks.file.segment == self.blocks.stop.now.slot.segment
         cdef uint64_t end = self.blocks.stop.written().offset if is_open else self.blocks.file.file_bytes

@@ -10,7 +10,7 @@ cdef enum:
 
 
 cdef inline bint to_next_record(BlockReader blocks, jlog_record *record, size_t *size) except -1:
-    """Decodes the next record, without going behind it. Returns False at the noted end."""
+    """Decodes the next record, without moving past it. Returns False at the noted end."""
     while True:
         if blocks.at == blocks.end and not blocks.advance():
             return False
@@ -22,7 +22,7 @@ cdef inline bint to_next_record(BlockReader blocks, jlog_record *record, size_t 
 
 
 cdef inline Record next_record(BlockReader blocks):
-    """Returns the next record and goes behind it; None at the noted end. The cursor is taken, because making an object may run
+    """Returns the next record and moves past it; None at the noted end. The cursor is taken, because making an object may run
     the garbage collector, and that lets other threads run."""
     cdef jlog_record record
     cdef size_t size
@@ -30,6 +30,6 @@ cdef inline Record next_record(BlockReader blocks):
     if not to_next_record(blocks, &record, &size):
         return None
     made = make_record(&record, blocks.sequence)
-    blocks.at += size  # only once the object is made: without memory no record is skipped
+    blocks.at += size  # only once the object is created: without memory no record is skipped
     blocks.sequence += 1
     return made

@@ -52,7 +52,7 @@ cdef class ValueIterator:
             size = tag & JLOG_SHORT_VALUE_MAX
             if not tag & JLOG_TAG_LONG and JLOG_SHORT_BYTES + size <= <size_t> (self.blocks.end - at):
                 value = jlog_recent_bytes(&self.recent, <const char *> at + JLOG_SHORT_BYTES, size)
-                self.blocks.at = at + JLOG_SHORT_BYTES + size  # the object is made: without memory no record is skipped
+                self.blocks.at = at + JLOG_SHORT_BYTES + size  # the object is created: without memory no record is skipped
                 self.blocks.sequence += 1
                 return value
         return self.next_of_any_form()

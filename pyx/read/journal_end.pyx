@@ -20,7 +20,7 @@ from jlog.system.files import naming
 
 cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil:
     """Returns the bytes that the slot's block will take in its segment, uncompressed."""
-    cdef uint32_t used = jlog_word_used(slot.word)
+    cdef uint32_t used = jlog_word_used(slot.publish_word)
     return sizeof(jlog_block_header) + used - JLOG_BASE_BYTES if used > JLOG_BASE_BYTES else 0
 
 
@@ -65,7 +65,7 @@ cdef class JournalEnd:
         return jlog_body_offset(slot.generation, self.now.capacity)
 
     cdef uint64_t first_retained(self) except? -1:
-        """Sequence of the oldest retained record. Raises CorruptJournal if it lies behind the journal's end."""
+        """Sequence of the oldest retained record. Raises CorruptJournal if it is beyond the journal's end."""
         cdef JournalEnd now
         cdef uint64_t first = self.bounds_file.read().first_sequence
         if first > self.now.slot.first_sequence:
@@ -105,7 +105,7 @@ cdef class JournalEnd:
     def state(self) -> tuple:
         """A value that changes whenever a new record can be read."""
         return (self.live, self.now.slot.generation, self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence,
-                jlog_word_used(self.now.slot.word), jlog_word_crc(self.now.slot.word), self.now.durable_end)
+                jlog_word_used(self.now.slot.publish_word), jlog_word_crc(self.now.slot.publish_word), self.now.durable_end)
 
     def refresh(self) -> None:
         """Notes the journal's end as it is now."""
@@ -136,7 +136,7 @@ cdef class JournalEnd:
                 self.compute()
                 return 0
             except FileNotFoundError as error:
-                # A segment was listed and is gone: a recovery moves segments away meanwhile, and then makes a page.
+                # A segment was listed and is gone: a recovery moves segments away meanwhile, and then creates a page.
                 if error.filename == gone:
                     raise
                 gone = error.filename
@@ -171,11 +171,11 @@ cdef class JournalEnd:
         self.now.has_immutable = len(bodies) > 1
         if self.now.has_immutable:
             self.now.immutable = self.now.slot
-            self.now.immutable.word = jlog_word(len(bodies[0]), 0)
+            self.now.immutable.publish_word = jlog_word(len(bodies[0]), 0)
             self.now.slot.offset += sizeof(jlog_block_header) + len(bodies[0]) - JLOG_BASE_BYTES
             self.now.slot.first_sequence += walk_body(bodies[0][JLOG_BASE_BYTES:], 0)[0]
             self.now.slot.generation = 1
         self.limit = end.durable if self.durable_only else JLOG_NONE
         self.stored_bodies = bodies  # by generation, which is 0 for the first body here
-        self.now.slot.word = jlog_word(len(bodies[-1]) if bodies else 0, 0)
+        self.now.slot.publish_word = jlog_word(len(bodies[-1]) if bodies else 0, 0)
         self.looked_at = looked_at

@@ -44,7 +44,7 @@ cdef class OpenBlock:
         stands in its segment."""
         cdef Precommit precommit = end.precommit
         cdef bytes stored
-        cdef uint32_t used = jlog_word_used(slot.word)
+        cdef uint32_t used = jlog_word_used(slot.publish_word)
         cdef uint32_t start = 0, crc = 0
         cdef int status = 0, turn
         if not end.live:
@@ -61,7 +61,7 @@ cdef class OpenBlock:
             if status == 0:
                 return False
             if status == 1:
-                self.generation, self.verified, self.verified_crc = slot.generation, used, jlog_word_crc(slot.word)
+                self.generation, self.verified, self.verified_crc = slot.generation, used, jlog_word_crc(slot.publish_word)
                 return True
         if status == -ENODATA:
             raise CorruptJournal(precommit.path, os.fstat(precommit.fd).st_size, "the pre-commit buffer is cut off")
@@ -69,9 +69,9 @@ cdef class OpenBlock:
 
     cdef int fetch(self, Precommit precommit, const jlog_slot *slot, uint64_t capacity, uint32_t start,
                    uint32_t crc) except? -1:
-        """Reads the body from `start` on; `crc` is the CRC of the bytes before. Returns 1 if the CRC is the word's, 2 if it is
+        """Reads the body from `start` on; `crc` is the CRC of the bytes before. Returns 1 if the CRC is the slot's, 2 if it is
         not, 0 if the body may have been used for another block, -ENODATA if it is cut off."""
-        cdef uint32_t used = jlog_word_used(slot.word), end
+        cdef uint32_t used = jlog_word_used(slot.publish_word), end
         cdef int status
         while start < used:
             end = min(used, <uint64_t> start + PIECE_BYTES)
@@ -88,4 +88,4 @@ cdef class OpenBlock:
                     raise OSError(-status, os.strerror(-status), precommit.path)
                 return status
             start = end
-        return 1 if crc == jlog_word_crc(slot.word) else 2
+        return 1 if crc == jlog_word_crc(slot.publish_word) else 2

@@ -1,4 +1,4 @@
-/* A place for encoded records, one behind the other, and what may become of an attempt to add one. */
+/* A place for encoded records, one after the other, and what may become of an attempt to add one. */
 #ifndef JLOG_ENCODED_H
 #define JLOG_ENCODED_H
 

@@ -59,7 +59,7 @@ struct jlog_chain {
     int ordered;                                         /* 1: no time is earlier than the one before */
 };
 
-/* Follows messages from `at` by their lengths. The chain ends at the first place that is no header, or whose message goes
+/* Follows messages from `at` by their lengths. The chain ends at the first place that is not a header, or whose message goes
  * beyond the `size` bytes, or where less than a header is left. */
 static inline void jlog_follow_chain(const struct jlog_layout *layout, const uint8_t *data, uint64_t size, uint64_t at,
                                      uint64_t most, struct jlog_chain *chain)

@@ -1,4 +1,4 @@
-"""Makes records of the messages in libjlog's segments, without a Python object for each message that is not compressed."""
+"""Creates records from the messages in libjlog's segments, without a Python object for each message that is not compressed."""
 
 import sys
 from collections import namedtuple
@@ -173,7 +173,7 @@ cdef class Messages:
 
 
 cdef bytes decompressed(const uint8_t *stored, uint32_t stored_bytes, uint32_t raw_bytes):
-    """Returns the message; None if these bytes are no LZ4 block of a message of this length."""
+    """Returns the message; None if these bytes are not an LZ4 block of a message of this length."""
     global _lz4
     if _lz4 is None:
         import lz4.block

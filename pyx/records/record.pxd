@@ -14,4 +14,4 @@ cdef Record make_record(const jlog_record *record, uint64_t sequence)
 
 cdef class RecordBatch(Batch):
     cdef list chunks  # (records as bytes, base time, first sequence, number of records)
-    cdef list starts  # (chunk, offset, sequence) of each record, made when first needed
+    cdef list starts  # (chunk, offset, sequence) of each record, created when first needed

@@ -78,7 +78,7 @@ cdef Record make_record(const jlog_record *record, uint64_t sequence):
 
 
 cdef class RecordBatch(Batch):
-    """Records that were read together: a sequence of Record objects, each made when it is asked for."""
+    """Records that were read together: a sequence of Record objects, each created when it is asked for."""
 
     def __cinit__(self):
         self.chunks = []

@@ -37,8 +37,8 @@ from jlog.system.files import read_whole
 
 
 cdef bint body_is_whole(Precommit precommit, const jlog_slot *slot) noexcept:
-    """Returns whether the mapped body is what the slot's word says. The page's capacity fits into the file."""
-    cdef uint32_t used = jlog_word_used(slot.word)
+    """Returns whether the mapped body is what the slot's publish word says. The page's capacity fits into the file."""
+    cdef uint32_t used = jlog_word_used(slot.publish_word)
     return used <= precommit.page.capacity and jlog_is_whole_body(slot, mapped_body(precommit, slot), used)
 
 
@@ -47,12 +47,12 @@ cdef const uint8_t *mapped_body(Precommit precommit, const jlog_slot *slot) noex
 
 
 cdef bint immutable_is_whole(Precommit precommit) noexcept:
-    """Returns whether the immutable block's header fits its place and its body, and the open block begins behind it."""
+    """Returns whether the immutable block's header fits its place and its body, and the open block begins after it."""
     cdef jlog_page *page = precommit.page
     cdef const jlog_block_header *header = &page.immutable
     cdef jlog_slot *slot = jlog_unwritten_slot(page)
     cdef jlog_slot *following = jlog_open_slot(page)
-    cdef uint32_t used = jlog_word_used(slot.word)
+    cdef uint32_t used = jlog_word_used(slot.publish_word)
     if slot.generation != page.generation - 1 or not jlog_slot_valid(slot, precommit.uuid):
         return False
     if used <= JLOG_BASE_BYTES or not body_is_whole(precommit, slot):
@@ -92,13 +92,13 @@ cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
     slot = jlog_open_slot(page)
     if slot.generation != page.generation or not jlog_slot_valid(slot, precommit.uuid):
         return False
-    if slot.capacity > page.capacity:  # records would be written behind the body
+    if slot.capacity > page.capacity:  # records would be written beyond the body
         return False
     if not body_is_whole(precommit, slot):
         return False
     body = mapped_body(precommit, slot)
-    used = jlog_word_used(slot.word)
-    raw = jlog_word_raw(slot.word)
+    used = jlog_word_used(slot.publish_word)
+    raw = jlog_word_raw(slot.publish_word)
     if jlog_walk_records(body + JLOG_BASE_BYTES, raw, jlog_load64(body), &walk) != 0:
         return False
     if (bounds.mark_sequence, bounds.mark_segment) > (slot.first_sequence + walk.record_count, slot.segment):
@@ -135,7 +135,7 @@ cdef bint begins_with(const uint8_t *body, uint32_t used, int64_t base_time_us, 
 
 
 cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
-    """Returns the offset of the first block at or behind `limit`, or the end of the blocks if that comes before."""
+    """Returns the offset of the first block at or after `limit`, or the end of the blocks if that comes before."""
     file.begin_walk(SEGMENT_HEADER_BYTES, limit, False)
     while file.next_block_of_walk():
         pass
@@ -143,12 +143,12 @@ cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
 
 
 def stored_bodies(Precommit precommit not None, end not None) -> tuple:
-    """Returns (offset, sequence, bodies): where the buffer continues behind this End, and the bodies in their order, each with
+    """Returns (offset, sequence, bodies): where the buffer continues after this End, and the bodies in their order, each with
     its base time: none, the open block's, the immutable one's, or both. Reads without mapping, so that it needs no right to
     write.
 
     The bodies begin at the end; or where the last block does, if its records are the first of a longer body's. The journal
-    never rotated behind a block with fewer records than the body of its place, so no caller was told that it is durable."""
+    never rotated after a block with fewer records than the body of its place, so no caller was told that it is durable."""
     cdef jlog_page copied  # the compiler counts on a page's alignment, which bytes do not have
     cdef const jlog_page *page = &copied
     cdef bytes content = read_whole(precommit.fd, JLOG_PAGE_BYTES, 0)
@@ -170,7 +170,7 @@ def stored_bodies(Precommit precommit not None, end not None) -> tuple:
 
 
 cdef object body_at(Precommit precommit, const jlog_page *page, segment, place):
-    """Returns a whole body that belongs at this place, (offset, sequence), and the place behind it; None without one."""
+    """Returns a whole body that belongs at this place, (offset, sequence), and the place after it; None without one."""
     cdef jlog_slot *slot
     cdef jlog_walk walk
     cdef bytes body
@@ -178,7 +178,7 @@ cdef object body_at(Precommit precommit, const jlog_page *page, segment, place):
     offset, sequence = place
     for parity in range(2):
         slot = <jlog_slot *> &page.slots[parity]
-        used = jlog_word_used(slot.word)
+        used = jlog_word_used(slot.publish_word)
         if not jlog_slot_valid(slot, precommit.uuid) or used == 0:
             continue
         if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):

@@ -44,7 +44,7 @@ def look_at_page(directory, bytes uuid not None):
     ready: the page is of this boot and of this file, so readers trust it.
     current: its open slot is right too. So the segments end at `segment`, `offset`, `first_sequence`, and the open block begins
         with `open_first_sequence`.
-    bodies: a Body for each slot whose CRC is right and whose word vouches for the body.
+    bodies: a Body for each slot whose CRC is right and whose publish word vouches for the body.
     whole: the open block is empty or among `bodies`, and so is an immutable block if there is one.
     direct: the open block is empty, and the page has the intent of a direct block at its place.
     sync_failed: the kernel may have dropped bytes that were written since the synced mark, although they can still be read.
@@ -64,7 +64,7 @@ def look_at_page(directory, bytes uuid not None):
     bodies = []
     for parity in range(2):
         slot = <jlog_slot *> &page.slots[parity]
-        if not jlog_slot_valid(slot, precommit.uuid) or slot.word == 0:
+        if not jlog_slot_valid(slot, precommit.uuid) or slot.publish_word == 0:
             continue
         body = precommit.stored_body(slot, page.capacity)
         found = make_body(slot, body) if body is not None else None
@@ -73,7 +73,7 @@ def look_at_page(directory, bytes uuid not None):
     slot = jlog_open_slot(<jlog_page *> page)
     ready = precommit.identify(page) == PAGE_VALID
     current = ready and slot.generation == page.generation and jlog_slot_valid(slot, precommit.uuid)
-    empty = slot.word == 0
+    empty = slot.publish_word == 0
     open_first, whole = slot.first_sequence, empty or is_among(bodies, slot)
     if current and jlog_has_immutable(page):
         slot = jlog_unwritten_slot(<jlog_page *> page)

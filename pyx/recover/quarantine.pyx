@@ -1,4 +1,4 @@
-"""`quarantine/`: keeps the bytes that recovery or repair takes out of a journal. It is no part of the journal."""
+"""`quarantine/`: keeps the bytes that recovery or repair takes out of a journal. It is not part of the journal."""
 
 import os
 import time
@@ -19,13 +19,13 @@ class Quarantine:
         self._stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
 
     def keep(self, file, start=0, end=None):
-        """Copies bytes of a file, except the zeros at their end. Does nothing if there are only zeros, or if the file is no
+        """Copies bytes of a file, except the zeros at their end. Does nothing if there are only zeros, or if the file is not a
         regular file. The file stays as it is. The copy and its directory are durable."""
         if os.path.isfile(file):
             self.copy(file, start, end, folder_durable=True)
 
     def copy(self, file, start=0, end=None, *, folder_durable=False):
-        """Copies bytes of a file, as keep() does. Without `folder_durable`, a quarantine directory that this call makes is
+        """Copies bytes of a file, as keep() does. Without `folder_durable`, a quarantine directory that this call creates is
         durable only once the journal's directory is synced."""
         with open(file, "rb", opener=open_file) as source:
             end = _content_end(source, start, end)

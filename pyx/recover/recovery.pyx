@@ -2,7 +2,7 @@
 
 If only processes died, the control page still states where the journal ends (abandoned_buffer.pyx), and little is to do. If the
 power failed, or the directory was copied, the end is found in the segments, from the synced mark on (scan.pyx). No caller was
-told that the bytes behind the valid prefix are durable.
+told that the bytes after the valid prefix are durable.
 """
 
 import os
@@ -38,7 +38,7 @@ TEMPORARY = "next.recovery"  # a file with this name is not part of the journal 
 
 
 def create_segment(directory, first_sequence, bytes start not None) -> None:
-    """Makes a segment file that holds `start`, and syncs both the file and its entry in the directory."""
+    """Creates a segment file that holds `start`, and syncs both the file and its entry in the directory."""
     with Directory(directory) as place, place.made(segment_name(first_sequence), TEMPORARY) as fd:
         _check(jlog_write_at(fd, <const uint8_t *> start, len(start), 0), os.path.join(directory, TEMPORARY))
         _visit(b"recovery.segment_written")
@@ -50,7 +50,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     """Makes the journal whole and the mapped page valid. If the process is killed at any step, the next one begins anew.
     Returns the damage that was found. Raises JournalLocked if another process writes `bounds` until the deadline.
 
-    at_least: the next sequence, unless the records reach behind it. Numbers whose records a power loss took are then given out
+    at_least: the next sequence, unless the records reach beyond it. Numbers whose records a power loss took are then given out
         again. None: no number is given out twice."""
     cdef jlog_page *page = precommit.page
     cdef uint64_t generation
@@ -108,7 +108,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
 
 
 def _end_before_gap(directory, bytes uuid not None, end):
-    """Returns the end of the segment before, if the last one has no record and begins behind a gap; otherwise None."""
+    """Returns the end of the segment before, if the last one has no record and begins after a gap; otherwise None."""
     file = SegmentFile(directory, end.segment, uuid)
     return file.previous_end_sequence if end.sequence == end.segment != file.previous_end_sequence else None
 
@@ -143,7 +143,7 @@ cdef int _visit(const char *failpoint) except -1:
 
 
 def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> None:
-    """Keeps all bytes behind the end in `quarantine/`: moves later segments there, and copies the rest of this one. The moves
+    """Keeps all bytes after the end in `quarantine/`: moves later segments there, and copies the rest of this one. The moves
     are durable once the journal's directory is synced."""
     quarantine = Quarantine(directory)
     for later in list_segments(directory):
@@ -158,7 +158,7 @@ def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> Non
 
 
 def write_unsynced_again(directory, bytes uuid not None, bounds) -> None:
-    """Writes each whole block behind the mark once more to its place, and syncs it. A block that can be read may exist in the
+    """Writes each whole block after the mark once more to its place, and syncs it. A block that can be read may exist in the
     page cache alone, and the kernel may call its pages clean: the kernel reports a failed write once, and perhaps to a process
     that has died. So recovery trusts no write of another descriptor, whether or not a failure is known."""
     cdef SegmentFile file
@@ -175,7 +175,7 @@ def write_unsynced_again(directory, bytes uuid not None, bounds) -> None:
 
 
 cdef int _write_whole_blocks(SegmentFile file, uint64_t offset, int fd) except -1:
-    """Writes every whole block from this offset on to its place again, also those behind damage. From offset 0 it also writes
+    """Writes every whole block from this offset on to its place again, also those after damage. From offset 0 it also writes
     the segment's header."""
     if offset == 0:
         header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
@@ -227,7 +227,7 @@ def rewrite_unsynced_blocks(directory, segment, bytes uuid not None, end, fd, du
 
 
 def write_blocks(SegmentFile file not None, uint64_t end, int fd, uint64_t durable_end=0) -> None:
-    """Writes the segment's header, and its blocks up to `end` that reach behind `durable_end`, to the same places of another
+    """Writes the segment's header, and its blocks up to `end` that reach beyond `durable_end`, to the same places of another
     descriptor. Checks every block up to `end`."""
     cdef bytes header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
     _check(jlog_write_at(fd, <const uint8_t *> header, len(header), 0), file.path)

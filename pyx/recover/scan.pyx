@@ -11,7 +11,7 @@ from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal
 
-# `last`: the last Block before the end, if it lies in the same file and behind the synced mark; otherwise None.
+# `last`: the last Block before the end, if it lies in the same file and after the synced mark; otherwise None.
 # `durable`: the end of the records that are known to be synced.
 End = namedtuple("End", "segment offset sequence last clock_us durable damage")
 ScanDamage = namedtuple("ScanDamage", "path offset reason first_sequence records_lost")
@@ -90,7 +90,7 @@ def _successor(directory, uuid, segments, segment, offset, sequence):
 
 
 def _vouched(directory, uuid, segments, segment, offset, sequence):
-    """Returns (segment, first whole block behind this place) if some later block's durable end shows that the place was synced;
+    """Returns (segment, first whole block after this place) if some later block's durable end shows that the place was synced;
     otherwise None."""
     first = None
     for later in segments:

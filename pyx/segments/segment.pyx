@@ -61,7 +61,7 @@ class Block(namedtuple(
 
     @property
     def end(self) -> int:
-        """The offset behind the block."""
+        """The offset after the block."""
         return self.offset + BLOCK_HEADER_BYTES + self.stored_bytes
 
     @property
@@ -95,7 +95,7 @@ def named(str name not None, str kind not None):
 
 def list_segments(path) -> list:
     """Returns the first sequences of the segment files in a journal's directory, ascending. Only regular files count: a pipe, a
-    directory or a link to nothing is no segment."""
+    directory or a link to nothing is not a segment."""
     found = []
     with os.scandir(path) as entries:
         for entry in entries:
@@ -142,7 +142,7 @@ cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, u
 
 
 def decompress(bytes stored not None, uint32_t raw_bytes) -> bytes:
-    """Returns the raw body of an LZ4 block. Raises ValueError if the bytes are no such block."""
+    """Returns the raw body of an LZ4 block. Raises ValueError if the bytes are not such a block."""
     import lz4.block
 
     try:
@@ -377,7 +377,7 @@ def change_state(bytes raw not None, int64_t base_time_us, dict state) -> None:
 
 def walk_body(bytes raw not None, int64_t base_time_us):
     """Returns (records, latest clock time, latest explicit time, last time, explicit records) of a body. Raises ValueError if
-    the bytes are no body."""
+    the bytes are not a body."""
     cdef jlog_walk walk
     if jlog_walk_records(raw, len(raw), base_time_us, &walk) != 0:
         raise ValueError("a record of the block does not fit into it")
@@ -401,7 +401,7 @@ def first_time(bytes raw not None, int64_t base_time_us) -> int:
 
 
 def first_block_offset(SegmentFile file not None) -> int:
-    """Returns the offset where the segment's first block with records begins, or will begin: behind the state block."""
+    """Returns the offset where the segment's first block with records begins, or will begin: after the state block."""
     if file.read_block(SEGMENT_HEADER_BYTES, True) != JLOG_BLOCK_VALID:
         raise CorruptJournal(file.path, SEGMENT_HEADER_BYTES, "the block with the state is missing")
     return file.walk.next

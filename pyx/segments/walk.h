@@ -19,7 +19,7 @@ enum {
 
 #define JLOG_PIECE_BYTES ((size_t)16 << 10)              /* jlog_check_block reads so much at once; it fits on any stack */
 
-/* Returns the offset behind a block that begins at `offset`. */
+/* Returns the offset after a block that begins at `offset`. */
 static inline uint64_t jlog_block_end(const struct jlog_block_header *header, uint64_t offset)
 {
     return offset + sizeof *header + header->stored_bytes;
@@ -110,7 +110,7 @@ struct jlog_block_walk {
     int fd;
     const uint8_t *uuid;
     uint64_t segment;
-    uint64_t end;                                        /* no block at or behind this offset is visited */
+    uint64_t end;                                        /* no block at or after this offset is visited */
     uint64_t next;                                       /* offset of the block that is visited next */
     uint64_t offset;                                     /* offset of the block in `header` */
     struct jlog_block_header header;

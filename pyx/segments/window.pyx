@@ -27,7 +27,7 @@ cdef class ReadAhead:
 
     cdef const jlog_block_header *block(self, SegmentFile file, uint64_t offset, uint64_t open_offset,
                                         const char **problem) except? NULL:
-        """Returns the header of the block at this offset, with the stored body behind it. Returns NULL if no whole block stands
+        """Returns the header of the block at this offset, with the stored body after it. Returns NULL if no whole block stands
         there, and the reason in `problem`; the reason is NULL where no block was ever written. `open_offset`: where the open
         block begins; JLOG_NONE in a sealed segment."""
         cdef const jlog_block_header *header

@@ -152,7 +152,7 @@ static inline void jlog_share(int fd, int directory)
         return;
     mode = wanted.st_mode & 0666;
     if (found.st_gid != wanted.st_gid && fchown(fd, (uid_t)-1, wanted.st_gid) != 0)
-        return; /* another user's file: it was shared when it was made */
+        return; /* another user's file: it was shared when it was created */
     if ((found.st_mode & 07777) != mode)
         (void)fchmod(fd, mode);
 }
@@ -295,7 +295,7 @@ static inline int jlog_has_no_name(int fd)
     return fstat(fd, &found) == 0 && found.st_nlink == 0;
 }
 
-/* Time when the file was made, in microseconds; 0 if the file system does not keep it. */
+/* Time when the file was created, in microseconds; 0 if the file system does not keep it. */
 static inline int64_t jlog_birth_us(int fd)
 {
     struct statx found;

@@ -57,7 +57,7 @@ def when_nothing_is_held(call) -> None:
 
 
 cdef const uint64_t *process_token() noexcept:
-    """Returns the address of this process's token. An object that has noted another value was made before a fork."""
+    """Returns the address of this process's token. An object that has noted another value was created before a fork."""
     return jlog_process_token()
 
 

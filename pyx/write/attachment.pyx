@@ -59,7 +59,7 @@ def attach(str path not None, policy, *, uint64_t capacity=0, Deadline deadline 
             mine.enter(capacity, deadline)
             break
         if found.process.uuid != uuid:
-            raise JournalError(f"{path} was removed and made again while this process has a Writer of the old journal open; "
+            raise JournalError(f"{path} was removed and created again while this process has a Writer of the old journal open; "
                                "close that one first")
         if found.join(deadline):
             break
@@ -243,7 +243,7 @@ cdef class Attachment:
         if not threading.main_thread().is_alive():
             return 0
         thread = MaintenanceThread(self)
-        if self.thread is None:  # no other thread has made one meanwhile
+        if self.thread is None:  # no other thread has created one meanwhile
             self.thread = thread
             try:
                 thread.start()

@@ -75,7 +75,7 @@ cdef class GroupCommit:
             self.segments.fail(page.sync_error)
         while True:
             generation = jlog_load_acquire(&page.generation)
-            empty = jlog_load_acquire(&page.slots[generation & 1].word) == 0
+            empty = jlog_load_acquire(&page.slots[generation & 1].publish_word) == 0
             if jlog_load_acquire(&page.generation) == generation:
                 break
         return self.wait_durable(generation if empty else generation + 1, deadline)

@@ -45,7 +45,7 @@ cdef enum:
     TRIES = 3  # attempts while other writers append; ingest() then gives up
 
 _CODECS = {"none": JLOG_CODEC_NONE, "lz4": JLOG_CODEC_LZ4}
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)  # no link can be made: another file system, or no links
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)  # no link can be created: another file system, or no links
 
 Piece = namedtuple(
     "Piece", "offset records raw_bytes stored_bytes codec raw_crc stored_crc explicit_count explicit_max_us", module=__name__
@@ -228,7 +228,7 @@ cdef object empty_place(jlog_page *page):
     cdef uint64_t generation = jlog_load_acquire(&page.generation)
     cdef jlog_slot *slot = &page.slots[generation & 1]
     place = generation, slot.segment, slot.offset, slot.first_sequence
-    used = jlog_word_used(jlog_load_acquire(&slot.word))
+    used = jlog_word_used(jlog_load_acquire(&slot.publish_word))
     return place if used == 0 and jlog_load_acquire(&page.generation) == generation else None
 
 

@@ -1,4 +1,4 @@
-"""What a journal that was killed is to others, before anybody opens it again: copied, seen under another boot id, repaired."""
+"""A killed journal as others see it, before anybody opens it again: copied, seen under another boot id, repaired."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from processes.units import Unit, check_units, values_of
 
 
 def under_another_boot_id(journal: Path, target: Path) -> Path:
-    """As a container that is told another one sees it."""
+    """Changes the copy to what a container with another boot id sees."""
     another_boot(copy_of_killed(journal, target))
     return target
 

@@ -62,7 +62,7 @@ def cleaned(path: Path) -> None:
 
 
 def left_open(path: Path) -> jlog.Writer:
-    """With records in the buffer."""
+    """A journal with records in the buffer."""
     writer = jlog.Writer(path, retention=jlog.Retention(delete_read=False), **SMALL)
     fill(writer, 2)
     writer.sync()
@@ -81,7 +81,7 @@ def subscribe(path: Path) -> None:
 
 @dataclass
 class Block:
-    """Where it stands, what its bytes are, and which records they hold."""
+    """The place of the block, its bytes, and its records."""
 
     file: str
     offset: int
@@ -151,7 +151,7 @@ def page_of(path: Path) -> bytes:
 
 
 def check(whole, path, survivors, sound_positions=(), *, as_found=False):
-    """What a repaired journal must be. `as_found`: there was nothing to repair, and perhaps the power failed."""
+    """The required state of a repaired journal. `as_found`: there was nothing to repair, and perhaps the power failed."""
     journal = jlog.Journal(path)
     report = journal.verify()
     assert report.ok, report
@@ -182,7 +182,7 @@ def epochs_of(path):
 
 
 def check_goes_on(whole, path, found):
-    """Somebody writes: under a number that nothing had before, behind all that is there."""
+    """A writer appends: under a number that no record had before, after everything that is there."""
     with jlog.Writer(path) as writer:
         sequence = writer.append(b"after the repair")
         # Where nothing tells any more which numbers were given out, a new epoch says that some may be given out again.

@@ -1,4 +1,4 @@
-"""What a power loss and a bad disk do to a journal's files. Nobody has it open meanwhile."""
+"""Changes a journal's files as a power loss or a bad disk would, while no process has it open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def another_boot(path: Path) -> None:
 
 
 def open_body_at(path: Path) -> int:
-    """Where the body of the open block begins in `precommit`."""
+    """Returns the offset in `precommit` at which the body of the open block begins."""
     content = (path / "precommit").read_bytes()
     (capacity,) = struct.unpack_from("<Q", content, CAPACITY_AT)
     (generation,) = struct.unpack_from("<Q", content, GENERATION_AT)
@@ -55,14 +55,14 @@ def flip(path: Path, offset: int, bit: int) -> None:
 
 
 def copy(journal: Path, target: Path) -> Path:
-    """Of another inode, and so as after a power loss."""
+    """A copy with another inode, which looks as after a power loss."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(journal, target)
     return target
 
 
 def copy_of_killed(journal: Path, target: Path) -> Path:
-    """As if its writers had just been killed: the control page of the copy is current."""
+    """Makes the copy look as if its writers had just been killed: its control page is current."""
     copy(journal, target)
     with open(target / "precommit", "r+b") as file:
         found = os.fstat(file.fileno())
@@ -93,7 +93,7 @@ def end_of(journal: Path, sequence: int) -> tuple[int, int]:
 
 
 def lose_unsynced(journal: Path, target: Path) -> Path:
-    """A copy as the worst power loss leaves it: nothing stands behind what was told to be durable, which the mark in `bounds`
+    """A copy as the worst power loss leaves it: nothing is left after the promised durable end, which the mark in `bounds`
     follows, and the buffer is lost."""
     told = struct.unpack_from("<Q", (journal / "precommit").read_bytes(), DURABLE_END_AT)[0]
     copy(journal, target)

@@ -1,4 +1,4 @@
-"""Who archives is killed: nothing is removed that is not archived, nothing half is read, and the next one goes on."""
+"""An archiving process is killed: nothing is removed that is not archived, no half file is read, and the next one goes on."""
 
 import os
 import random

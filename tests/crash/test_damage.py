@@ -116,11 +116,11 @@ def damaged_in_turn(journal, tmp_path, spawn, name, places, which="closed"):
         if isinstance(appended, int):
             own = [record for record in found["records"] if record[0] == appended]
             found["records"] = [record for record in found["records"] if record[0] != appended]
-            assert own in ([], [[appended, "appended behind the damage"]]), where
+            assert own in ([], [[appended, "appended after the damage"]]), where
             assert appended not in [sequence for sequence, _ in expected[:FLUSHED]], where
             for key in ("values", "backward", "subscriber"):
                 if key in found:
-                    found[key] = [entry for entry in found[key] if "appended behind the damage" not in entry]
+                    found[key] = [entry for entry in found[key] if "appended after the damage" not in entry]
         check_look(found, expected, FLUSHED, where)
 
 

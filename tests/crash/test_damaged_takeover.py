@@ -1,4 +1,4 @@
-"""A writer dies, and the open block is no longer what it published: whoever takes over from it gets no damage past the
+"""A writer dies, and the open block is no longer what it published: the process that takes over gets no damage past the
 readers, and no sequence is given out twice."""
 
 from contextlib import suppress
@@ -41,7 +41,7 @@ def others(spawn, path):
 
 
 def values_until_damage(path):
-    """Readable records, and whether there is damage behind them."""
+    """Readable records, and whether there is damage after them."""
     found = []
     with jlog.Reader(path) as reader, suppress(jlog.CorruptJournal):
         found.extend(record.value for record in reader)
@@ -54,7 +54,7 @@ def values_of_victim(count):
 
 
 def test_a_senseless_open_block_is_damage_for_each_writer(others, path, raised_by):
-    """It is damage until all have closed, and it is no failed sync."""
+    """It is damage until all have closed, and it is not a failed sync."""
     byte, bit = LENGTH
     flip(path / "precommit", open_body_at(path) + byte, bit)
     for child, name in zip(others * 2, ("a", "b") * 2, strict=True):

@@ -32,7 +32,7 @@ def fails(child, raised_by, failpoint, *call):
 
 
 def raises_if_visited(child, *call):
-    """What the call raised, or None where it was not the failpoint's turn."""
+    """The error that the call raised, or None if it was not the failpoint's turn."""
     try:
         child.call(*call)
     except Raised as error:
@@ -95,7 +95,7 @@ def test_a_failed_extend_with_state_stores_none_of_it(child, tmp_path, raised_by
 
 
 def test_a_new_segment_that_keeps_its_old_name_too_is_taken(child, tmp_path):
-    """On a file system that cannot rename without replacing, where the old name cannot be removed either."""
+    """The file system cannot rename without replacing, and the old name cannot be removed either."""
     path = tmp_path / "j"
     child.call("append", "w", 3, 100)
     child.call("arm", "file.renameat2=22@0,file.unlink=5@0")

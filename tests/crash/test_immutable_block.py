@@ -44,7 +44,7 @@ def stopped(spawn, path):
 
 @pytest.fixture
 def other(spawn, path, stopped):
-    """Another one, whose records are in the open block behind it."""
+    """Another writer, whose records are in the open block after it."""
     child = spawn()
     child.call("open_writer", "x", str(path), {"lock_timeout": 0.2})
     child.call("append", "x", 3, 100)

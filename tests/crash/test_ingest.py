@@ -1,4 +1,4 @@
-"""A file of records that becomes a segment: whoever makes it one is killed at every step of it."""
+"""A file of records becomes a segment: the process that ingests it is killed at every step."""
 
 import errno
 import os

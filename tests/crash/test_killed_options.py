@@ -30,7 +30,7 @@ CALLS = ("open", "pwrite", "write", "fsync", "fchmod", "ftruncate", "rename", "u
 
 
 def die_at(number):
-    """At the call of this number, of those that the library makes from Python; a write is half done by then."""
+    """Kills at the call with this number of those that the library makes from Python; a write is half done by then."""
     numbers = itertools.count(1)
 
     def dying(name, call):
@@ -63,7 +63,7 @@ def is_killed(path, number):
 
 
 def check_goes_on(path, either):
-    """With the options that are there now, of which all are of one sort."""
+    """Appends with the options that are there now, which are all of one sort."""
     found = jlog.Journal(path).options
     assert found in either
     with jlog.Writer(path, lock_timeout=100) as writer:

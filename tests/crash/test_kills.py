@@ -223,7 +223,7 @@ def test_the_next_lone_opener_removes_a_killed_rolls_files(victim, spawn, tmp_pa
 
 @pytest.mark.parametrize("point", ["file.allocate", "roll.completed", "file.rename", "roll.renamed"])
 def test_a_roll_killed_between_its_steps_leaves_nothing_behind(spawn, tmp_path, point):
-    """Of segments as small as they can be."""
+    """The segments are as small as they can be."""
     path, victim = tmp_path / "j", spawn()
     victim.call("open_writer", "victim", str(path), {"precommit": 4 << 10, "segment_bytes": 4 << 10})
     victim.call("append", "victim", 60, 100)

@@ -1,4 +1,4 @@
-"""The numbers of a journal continue behind a gap, whoever is killed while he passes over them."""
+"""The numbers of a journal continue after a gap, also if the process that skips them is killed."""
 
 import pytest
 

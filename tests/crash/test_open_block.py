@@ -59,7 +59,7 @@ BODY_BYTES = 2 << 20
 
 @pytest.fixture
 def damaged(path, tmp_path):
-    """As killed writers have left it, with a bit flipped within a large open block."""
+    """A journal that killed writers have left, with a bit flipped within a large open block."""
     with jlog.Writer(path, precommit=2 * BODY_BYTES) as writer:
         writer.extend([bytes(BODY_BYTES // 8)] * 8)
         assert jlog.Journal(path).stats().open_bytes > BODY_BYTES

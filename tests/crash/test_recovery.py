@@ -384,9 +384,9 @@ def test_a_reader_finds_its_end_while_recovery_moves_segments(spawn, tmp_path):
     reader.is_stopped()
     with jlog.Writer(path) as writer:
         assert quarantined(path)
-        behind = writer.append(b"behind the recovery")
+        after = writer.append(b"after the recovery")
         reader.continues()
-        assert reader.result() == [*range(first), behind]
+        assert reader.result() == [*range(first), after]
 
 
 def test_later_segments_that_the_disk_lost_are_cut_too(spawn, tmp_path):
@@ -565,7 +565,7 @@ def test_an_index_that_is_wrong_never_leads_to_a_wrong_record(spawn, tmp_path, h
     if how == "another segment's":
         first.write_bytes(second.read_bytes())
     elif how == "entries moved":
-        # Right by its checksum: each entry names the block of the one behind it.
+        # Right by its checksum: each entry names the block of the next one.
         entries = [content[at : at + 24] for at in range(48, len(content), 24)]
         moved = [a[:8] + b[8:] for a, b in pairwise(entries[1:])]
         first.write_bytes(with_crc(content[:48] + b"".join([entries[0], *moved, entries[-1]])))

@@ -1,4 +1,4 @@
-"""What a repair makes of each kind of damage: what can still be read stays under its sequence, the rest is said."""
+"""Each kind of damage is repaired: readable records stay under their sequences, and the rest is reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def segment(path, number):
 
 
 def blocks(path, number):
-    """Of the segment; the first one holds the state."""
+    """Returns the blocks of the segment; the first one holds the state."""
     return [block for file, block in jlog.Journal(path).blocks() if Path(file) == segment(path, number)]
 
 
@@ -302,7 +302,7 @@ def test_a_cut_off_buffer_keeps_nobody_from_the_segments(killed, size):
 
 
 def test_a_living_reader_sees_what_is_written_after_the_repair(killed):
-    """The buffer's file is never replaced: whoever has it open would go on with the old one."""
+    """The buffer's file is never replaced: a process that has it open would go on with the old one."""
     flip(segment(killed, 0), 50, 1)
     with jlog.Reader(killed, start="end") as reader:
         assert list(reader) == []
@@ -337,7 +337,7 @@ def test_an_unreadable_position_is_set_to_the_first_record(path, name):
 
 @pytest.mark.parametrize("damage", [zero, os.unlink], ids=["damaged", "missing"])
 def test_without_bounds_writing_goes_on_under_a_new_epoch(path, damage):
-    """It goes on behind all sequences that are known."""
+    """It goes on after all known sequences."""
     damage(path / "bounds")
     before = oracle.read_meta(str(path))["epochs"]
     report = repaired(path)
@@ -419,7 +419,7 @@ def test_folders_of_positions_that_are_missing_are_made_anew(path):
     jlog.Journal(path).add_subscriber("billing")
 
 
-# --- Who else is there -------------------------------------------------------------------------------------------
+# --- Other processes ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -463,7 +463,7 @@ def test_numbers_of_an_old_gap_are_not_reported_as_lost(tmp_path):
         writer.sync()
         path = copy(tmp_path / "made", tmp_path / "j")
     with jlog.Writer(path) as writer:
-        second = writer.append(b"behind the hole")
+        second = writer.append(b"after the hole")
         writer.flush()
         third = writer.append(b"last")
     (path / "precommit").unlink()

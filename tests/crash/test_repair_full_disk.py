@@ -38,7 +38,7 @@ def ruin(request, in_memory):
 
 
 def refused(path):
-    """Whether the repair raised an error that says that there is no space, and where."""
+    """Returns whether the repair raised an error that says that there is no space, and where."""
     try:
         assert jlog.Journal.repair_at(path).ok
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A segment that holds state alone is replaced under its name, and whoever does it is killed at every step."""
+"""A segment that holds only state is replaced under its name, and the process that does it is killed at every step."""
 
 import errno
 import os
@@ -46,7 +46,7 @@ def stored(child):
 
 
 def check_state(path, **children):
-    """What was acknowledged is there, or the call that was under way too."""
+    """The acknowledged records are there, perhaps with those of the call that was under way."""
     state = jlog.Journal(path).state()
     for name, child in children.items():
         assert 0 <= int(state[b"alone/" + name.encode()]) - stored(child) <= 1

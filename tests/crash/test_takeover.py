@@ -1,4 +1,4 @@
-"""Who takes a dead owner's lock over is killed too: the next one finds both and goes on."""
+"""A process that takes over a dead owner's lock is killed too: the next one finds both deaths and goes on."""
 
 import errno
 import struct
@@ -113,7 +113,7 @@ def test_a_taker_over_of_the_sync_lock_is_itself_taken_over_from(victim, spawn, 
 
 # --- A takeover that cannot be completed -------------------------------------------------------------------------
 
-# What the owner was killed at, and the system call that fails for whoever takes over.
+# The point at which the owner is killed, and the system call that fails in the takeover.
 FAILING = {
     "no descriptor is left": ("direct.written", "file.open", errno.EMFILE),
     "no memory is left": ("direct.written", "file.read", errno.ENOMEM),

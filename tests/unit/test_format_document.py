@@ -147,7 +147,7 @@ def crc32c(data: bytes) -> int:
 
 
 def sealed(structure: bytes) -> bytes:
-    """With its CRC, at offset 12."""
+    """Returns the structure with its CRC, at offset 12."""
     return structure[:12] + struct.pack("<I", crc32c(structure[:12] + bytes(4) + structure[16:])) + structure[16:]
 
 

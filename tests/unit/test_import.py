@@ -1,4 +1,4 @@
-"""What `import jlog` brings along."""
+"""`import jlog` loads few modules."""
 
 import subprocess
 import sys

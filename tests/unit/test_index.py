@@ -16,7 +16,7 @@ NO_TIME = -(2**63)
 
 @pytest.fixture
 def journal(tmp_path):
-    """A sealed segment of some 800 KiB in blocks of 4 KiB, and an open one behind it."""
+    """A sealed segment of some 800 KiB in blocks of 4 KiB, and an open one after it."""
     with jlog.Writer(tmp_path / "j", precommit=4 << 10, segment_bytes=1 << 20) as writer:
         for number in range(7000):
             writer.append(b"%d " % number + b"x" * 100, timestamp_us=number * 10 - (number % 90) * 5)

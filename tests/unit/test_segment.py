@@ -186,7 +186,7 @@ def test_the_next_block_behind_damage_is_found_anywhere(opened, path):
 def test_the_next_block_is_found_beyond_a_window(journal, uuid, tmp_path):
     with jlog.Writer(journal.path) as writer:
         writer.append(bytes(3 << 20))
-        writer.append(b"behind")
+        writer.append(b"after")
     blocks = [block for _, block in journal.blocks()]
     assert SegmentFile(journal.path, 0, uuid).next_block(blocks[-2].offset + 1, 1 << 30) == blocks[-1]
 

@@ -219,15 +219,15 @@ static void fuzz_page(const uint8_t *data, size_t size)
     for (int parity = 0; parity < 2; parity++) {
         struct jlog_slot *slot = &page->slots[parity];
         const uint8_t *body = buffer.bodies + (slot->generation & 1) * capacity;
-        const uint32_t used = jlog_word_used(slot->word);
+        const uint32_t used = jlog_word_used(slot->publish_word);
 
         slot->crc = jlog_slot_crc(slot, uuid);
         if (!jlog_slot_valid(slot, uuid) || slot->capacity > capacity)
             continue;
         assert(used <= capacity);
-        slot->word = jlog_word(used, jlog_crc32c(0, body, used));
+        slot->publish_word = jlog_word(used, jlog_crc32c(0, body, used));
         if (used != 0)
-            (void)decode_body(body + JLOG_BASE_BYTES, jlog_word_raw(slot->word), jlog_load64(body));
+            (void)decode_body(body + JLOG_BASE_BYTES, jlog_word_raw(slot->publish_word), jlog_load64(body));
     }
     if (jlog_slot_valid(jlog_open_slot(page), uuid) && jlog_open_slot(page)->capacity <= capacity &&
         jlog_open_slot(page)->generation == page->generation) {

@@ -1,5 +1,8 @@
 """Steps under the append lock: a record goes into the open block, a block goes to its place, and the journal rotates to the
-next block."""
+next block.
+
+Models: pyx/append/append.pyx, pyx/append/direct_block.pyx, pyx/append/compression.pyx, pyx/buffer/publish.h.
+"""
 
 from takeover import finish
 from world import APPEND, CAPACITY, CARRIES_STATE, SYNC, put, step
@@ -34,7 +37,7 @@ def publish(m, p):
 @step("state")
 def direct(m, p):
     """Writes a block that was never in the buffer. A block with state is written like this."""
-    if must_drain(m) and not m.wrong("a direct block behind one that is not written"):
+    if must_drain(m) and not m.wrong("a direct block after one that is not written"):
         return leave_to_drain(m, p)
     place, first, word = m.open_slot()
     if word:  # needs a rotation of its own: a takeover knows only one place

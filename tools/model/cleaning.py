@@ -75,7 +75,7 @@ def end_of(segment):
 
 
 def segment_of(sequence):
-    """Returns the segment that has the first record at or behind the sequence."""
+    """Returns the segment that has the first record at or after the sequence."""
     return sequence if sequence < 2 else max(sequence - 1, 2)
 
 
@@ -91,7 +91,7 @@ def roll(m, pid):
 
 @step("commit")
 def commit(m, pid):
-    """Moves the position behind the next record, without the table's lock, since it moves forward."""
+    """Moves the position past the next record, without the table's lock, since it moves forward."""
     segment = segment_of(m.position)
     if segment < m.end - 1:
         m.position = end_of(segment)
@@ -263,7 +263,7 @@ def open_next(m, pid):
 
 def raise_if_lost(m, pid, segment, sequence):
     if number(m.first) <= sequence:
-        raise Violation(f"the reader takes the journal for damaged behind segment {segment}")
+        raise Violation(f"the reader takes the journal for damaged after segment {segment}")
     lose(m, pid, sequence)
 
 

@@ -1,5 +1,8 @@
 """The content of the journal: for the next process that opens it alone, and for a recovery after a power loss at this
-moment."""
+moment.
+
+Models: pyx/recover/abandoned_buffer.pyx.
+"""
 
 from world import Violation
 
@@ -47,7 +50,7 @@ def walk(m, unwritten):
 
 
 def state_at(m, values):
-    """Returns the state behind these records: the last value whose block carried state."""
+    """Returns the state after these records: the last value whose block carried state."""
     return next((value for value in reversed(values) if value in m.spec.carriers), 0)
 
 

@@ -4,6 +4,8 @@ hold, and the hour of the open segment. Also a takeover that fails.
 All of it happens under the append lock. So only SIGKILL can come in between, and then the process that takes over. A record is
 (its number, the hour in which it was appended). A segment is named by its first number, and may hold records of one hour only.
 A block of n records takes 1 + n bytes; there is no header.
+
+Models: pyx/append/roll.pyx, pyx/buffer/room.h, pyx/process/takeover.pyx.
 """
 
 from operator import attrgetter
@@ -56,9 +58,9 @@ class Page(Small):
     def write(self, segment, offset, records):
         """Writes a block, over the remains of others."""
         end, blocks = self.file(segment)
-        behind = offset + 1 + len(records)
-        kept = tuple(b for b in blocks if b[0] + 1 + len(b[1]) <= offset or b[0] >= behind)
-        self.set_file(segment, max(end, behind), tuple(sorted((*kept, (offset, records)))))
+        after = offset + 1 + len(records)
+        kept = tuple(b for b in blocks if b[0] + 1 + len(b[1]) <= offset or b[0] >= after)
+        self.set_file(segment, max(end, after), tuple(sorted((*kept, (offset, records)))))
 
     def records_in(self, segment):
         blocks = self.file(segment)[1]
@@ -180,7 +182,7 @@ def begin(m, pid):
 
 @steps("reserve")
 def reserve(m, pid):
-    """Allocates by zeros, as on a file system that knows no other way. They are written only behind the file's end."""
+    """Allocates by zeros, as on a file system that knows no other way. They are written only beyond the file's end."""
     segment, (end, blocks) = m.place[0], m.file(m.place[0])
     if m.wrong(ZEROES):
         blocks = tuple(b for b in blocks if b[0] + 1 + len(b[1]) <= m.reserved)

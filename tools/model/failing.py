@@ -5,6 +5,8 @@ This is a small model of its own: one file, and appending is one step and one bl
 once for each open file description that was open then, and marks the pages clean. The pages may still be readable, or not. A
 descriptor that is opened later is told only if no other one was told before. A block is in one of these conditions: d: dirty,
 in the page cache only; c: on the disk; l: lost, still readable, and never on the disk; g: gone, lost and no longer readable.
+
+Models: pyx/process/descriptors.pyx, pyx/write/reopening.pyx, pyx/write/segment_sync.pyx.
 """
 
 from functools import partial
@@ -303,7 +305,7 @@ def look_around(m, pid):
 
 @step("alone: copy")
 def copy(m, pid):
-    """Copies the blocks behind the synced mark into a new file, up to the first one that cannot be read. The blocks behind
+    """Copies the blocks after the synced mark into a new file, up to the first one that cannot be read. The blocks after
     that one were not promised to any caller, and are lost."""
     readable = m.blocks
     if "g" in m.blocks:

@@ -3,6 +3,8 @@
 This is a small model of its own. A lock belongs to the open file description. It is held until the last descriptor of that
 description is closed, in any process, or until any of them unlocks it. Each file that is opened without the GIL is a step,
 except under the mutex that a fork waits for.
+
+Models: pyx/system/fork.h, pyx/system/lock.pyx.
 """
 
 from operator import attrgetter

@@ -1,4 +1,7 @@
-"""What a power loss leaves of a journal, and what a process finds there. recovery.py has the steps."""
+"""What a power loss leaves of a journal, and what a process finds there. recovery.py has the steps.
+
+Models: pyx/recover/abandoned_buffer.pyx, pyx/recover/found_page.pyx.
+"""
 
 from itertools import product
 from operator import attrgetter

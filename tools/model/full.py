@@ -5,6 +5,8 @@ The page, its calls and the takeover are those of derived.py, except for the ste
 system call may fail, and at any time, as on a disk that returns errors. A call also has steps without the append lock: it
 prepares a segment file, reserves numbers, and writes the index of the segment that it has rolled away from. A record is (its
 number, the hour in which it was appended, the call). The header of a segment file stands at HEADER.
+
+Models: pyx/append/direct_block.pyx, pyx/append/operations.pyx, pyx/append/prepared_segments.pyx, pyx/format/dual_slot.pyx.
 """
 
 from dataclasses import dataclass
@@ -226,7 +228,7 @@ def cut_direct_short(m, pid):
     record = m.record(pid, m.memory(pid)[1])
     m.direct = m.generation
     tear(m, m.place[1], (record,))
-    if m.wrong("the page moves behind a direct block before it is written"):
+    if m.wrong("the page moves past a direct block before it is written"):
         m.published += (record,)
         m.generation, m.place = m.generation + 1, (m.place[0], needed(m, pid))
     m.direct = -1
@@ -441,7 +443,7 @@ class Full(Derived):
         if m.reserved > m.end():
             raise Violation(f"reserved to {m.reserved}, and the file reaches to {m.end()}")
         if max(file[0] for file in m.files) > m.place[0]:
-            raise Violation(f"a file of {m.files} lies behind the open segment {m.place[0]}")
+            raise Violation(f"a file of {m.files} lies after the open segment {m.place[0]}")
         if HEADER not in dict(m.file(m.place[0])[1]):
             raise Violation(f"the open segment {m.place[0]} has no header")
 
@@ -471,7 +473,7 @@ MISTAKES = [
     wrong("the room that a call needs is taken for a whole segment", (A,), (A,)),
     wrong("a takeover believes how far the page says that it is reserved", (A, R), (A,)),
     wrong("a block that was cut short is taken for written", (A, A, A)),
-    wrong("the page moves behind a direct block before it is written", (D,), (A,)),
+    wrong("the page moves past a direct block before it is written", (D,), (A,)),
     wrong("a next segment that could not be reserved is taken for whole", (A, R), (A,)),
     wrong("a header that was cut short is taken for whole", (A, R)),
     wrong("a roll that fails leaves the page in the next segment", (A, R), (A,)),

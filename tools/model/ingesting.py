@@ -4,6 +4,8 @@ generation is still open.
 This is a small model of its own. An append is one step and one block, and a roll is one step too. The file is written by its
 owner. The owner may give it to several processes, and again to another one if the first was killed. An inode is an index into
 `files`, and the first inode is that file.
+
+Models: pyx/write/ingest.pyx.
 """
 
 from operator import attrgetter
@@ -71,7 +73,7 @@ def repair(m, pid):
 
 @step("repair name")
 def sync_repaired(m, pid):
-    if not m.wrong("a takeover does not sync the directory behind that"):
+    if not m.wrong("a takeover does not sync the directory after that"):
         m.maybe = m.names
     m.go(pid, *m.memory(pid))
 
@@ -208,5 +210,5 @@ MISTAKES = [
     wrong("the links are not looked at", INGEST, INGEST, kills=0),
     wrong("the links are looked at before its own is made", INGEST, INGEST, APPEND, kills=0),
     wrong("a takeover leaves the file of a killed call", INGEST, APPEND + ROLL),
-    wrong("a takeover does not sync the directory behind that", INGEST, APPEND),
+    wrong("a takeover does not sync the directory after that", INGEST, APPEND),
 ]

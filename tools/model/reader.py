@@ -1,4 +1,7 @@
-"""A reader of the living journal. It takes no lock and changes nothing."""
+"""A reader of the living journal. It takes no lock and changes nothing.
+
+Models: pyx/buffer/precommit.pyx, pyx/read/journal_end.pyx, pyx/read/open_block.pyx.
+"""
 
 from content import content
 from world import Violation, step
@@ -88,7 +91,7 @@ def read_segment(m, r):
 
 
 def go_on(m, r, values):
-    """Goes on to the next block, which begins behind this complete one."""
+    """Goes on to the next block, which begins after this complete one."""
     r.place = r.place[0], r.place[1] + m.size(values)
     r.first = r.seen
 

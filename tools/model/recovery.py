@@ -2,9 +2,11 @@
 watches them that changes nothing. A second power loss may come between any two of them.
 
 This is a small model of its own. Appending is one step. Each number has the value (number, life), and a life is the time
-between two power losses. The first power loss has left any mixture of whole and torn blocks behind the synced mark, and any
+between two power losses. The first power loss has left any mixture of whole and torn blocks after the synced mark, and any
 image of the body. In other scenarios only processes have died, and the process that opens was told another boot id. A write
 back may have been killed, or have failed after its pwrite, and the open block has taken more records since.
+
+Models: pyx/recover/recovery.pyx, pyx/recover/scan.pyx, pyx/write/reopening.pyx.
 """
 
 from dataclasses import dataclass
@@ -279,7 +281,7 @@ def add_body(m, pid):
 
 @step("cut")
 def cut(m, pid):
-    """Moves everything behind the end to quarantine, and also the files behind it."""
+    """Moves everything after the end to quarantine, and also the files after it."""
     segment, index, *_ = plan(m)
     stated, blocks = dict(m.files)[segment]
     m.set_file(segment, (stated, blocks[:index]))
@@ -398,7 +400,7 @@ def write_back(m):
 
 @step("sync")
 def sync(m, pid):
-    """Syncs every segment from the synced mark on, and the directory if one of them is behind the mark."""
+    """Syncs every segment from the synced mark on, and the directory if one of them is after the mark."""
     if sum(m.open[2], ()):
         write_back(m)
     mark, newest = m.bounds[0], m.open[0]

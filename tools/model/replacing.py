@@ -4,6 +4,8 @@ sync makes durable, and a power loss at any moment.
 This is a small model of its own. State is a number that goes up. A file is the list of states that its blocks make, and its
 first block has the first of them. A page states where the blocks end, but not in which file: only the name says that. An inode
 is an index into `files`.
+
+Models: pyx/append/roll.pyx, pyx/write/segment_sync.pyx.
 """
 
 from operator import attrgetter

@@ -3,6 +3,8 @@
 This is a small model of its own. Appending is one step (protocol.py has its parts), and recovery is "the end that was found"
 (recovery.py has its parts). `bounds` is the content in the page cache, and `disk` is what a power loss may leave of it. One
 life of the journal is the time between two power losses.
+
+Models: pyx/append/operations.pyx, pyx/format/dual_slot.pyx, pyx/write/attachment.pyx.
 """
 
 from dataclasses import dataclass

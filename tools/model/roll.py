@@ -3,6 +3,8 @@
 Under the lock only three things happen: the headers are completed, the file is renamed without replacing another one, and the
 journal rotates. A roll takes another segment only if the open one has a record. If it has none, a large block is written as a
 direct one.
+
+Models: pyx/append/roll.pyx, pyx/append/prepared_segments.pyx, pyx/append/live_state.pyx.
 """
 
 from append import close, direct, mark_state
@@ -48,7 +50,7 @@ def prepare(m, p):
 @step("own file, state")
 def look_again(m, p):
     """Looks again under the lock. If the open block has records, it is written first, with a rotation of its own."""
-    if must_drain(m) and not m.wrong("a roll behind a block that is not written"):
+    if must_drain(m) and not m.wrong("a roll after a block that is not written"):
         return leave_to_drain(m, p)
     (name, _), first, word = m.open_slot()
     if word:

@@ -300,9 +300,9 @@ MISTAKES = [
     wrong("takeover reopens a closed block", a(11) + FLUSH, FLUSH, a(31), lz4=True),
     wrong("closed is a flag that the rotation clears first", a(11) + FLUSH, FLUSH, a(31), lz4=True),
     # Writing back after the rotation
-    wrong("a block closes behind one that is not written", large(11, 12, 13), kills=0, failures=1, defers=True),
-    wrong("a direct block behind one that is not written", large(11, 12), d(21), kills=0, defers=True),
-    wrong("a roll behind a block that is not written", large(11, 12), ROLL + a(21), kills=0, defers=True),
+    wrong("a block closes after one that is not written", large(11, 12, 13), kills=0, failures=1, defers=True),
+    wrong("a direct block after one that is not written", large(11, 12), d(21), kills=0, defers=True),
+    wrong("a roll after a block that is not written", large(11, 12), ROLL + a(21), kills=0, defers=True),
     wrong("the intent comes after the rotation", large(11, 12), defers=True),
     wrong("a drain does not take the write lock", large(11, 12, 13), large(21), kills=0, defers=True),
     wrong(

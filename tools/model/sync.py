@@ -1,4 +1,7 @@
-"""Syncs, after the block is flushed and the append lock is released: group commit under a lock of its own."""
+"""Syncs, after the block is flushed and the append lock is released: group commit under a lock of its own.
+
+Models: pyx/write/group_commit.pyx.
+"""
 
 from takeover import finish
 from world import ALONE, APPEND, SYNC, Violation, step

@@ -1,4 +1,7 @@
-"""Writer slots, the lock words, and the work that a takeover of the append lock from a dead process does first."""
+"""Writer slots, the lock words, and the work that a takeover of the append lock from a dead process does first.
+
+Models: pyx/process/locks.pyx, pyx/process/takeover.pyx.
+"""
 
 from content import content
 from world import APPEND, SYNC, WRITE, Violation, begin, put, step

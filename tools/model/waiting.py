@@ -3,6 +3,8 @@
 This is a small model of its own. A call is the locks that it takes and frees, and any three calls of three processes come
 together. One of the processes is stopped at any moment, for good. All the others end: their call is done, or it waits for a
 lock of the stopped one until its lock_timeout has passed.
+
+Models: pyx/append/operations.pyx, pyx/process/locks.pyx, pyx/system/lock.pyx.
 """
 
 from functools import partial
@@ -12,14 +14,14 @@ from operator import attrgetter
 from small import OVER, Small, SmallModel, Steps
 from world import Violation, put
 
-# From the outermost on. A thread that waits for a lock holds neither that lock nor one that stands behind it.
+# From the outermost on. A thread that waits for a lock holds neither that lock nor one that stands after it.
 ORDER = ("opening", "table", "copies", "sync", "append", "write", "bounds")
 LAST = ("append", "write", "bounds")  # a thread that has one of these waits for no lock
 # "?": the lock is taken if it is free, without a wait. "|": a wait that may end with another way.
 CALLS = {
     "append": ("+append", "-append"),
     "append, which closes a block": ("+append", "?write", "-append", "-write"),
-    "append, behind an immutable block": ("+append", "-append", "+write", "-write", "+append", "-append"),
+    "append, after an immutable block": ("+append", "-append", "+write", "-write", "+append", "-append"),
     "append, whose reservation is at its end": ("+append", "-append", "+bounds", "-bounds", "+append", "-append"),
     "append, which meets limit_bytes": (
         "+append",

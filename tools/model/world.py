@@ -6,6 +6,8 @@ the lock are steps of their own.
 
 A place is (first sequence of the segment file, offset). A CRC is modelled by the content that it covers. `wrong` names the one
 known mistake that a run makes on purpose; scenarios.py lists all of them.
+
+Models: pyx/buffer/page.h.
 """
 
 from operator import attrgetter
@@ -93,7 +95,7 @@ class World(State):
         return self.slots[self.unwritten & 1] if self.unwritten == self.generation - 1 >= 0 else None
 
     def written_end(self):
-        """Returns the sequence behind the last block that is in a segment."""
+        """Returns the sequence after the last block that is in a segment."""
         return (self.immutable_slot() or self.open_slot())[1]
 
     def body(self, generation):

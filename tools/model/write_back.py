@@ -4,6 +4,8 @@ The process that closed it writes it back after it has released the append lock,
 that cannot go on before that drains the buffer: it writes the block back itself. A process that has the write lock never waits
 for another lock. As long as there is an immutable block, the open one cannot be closed. So the data that its writer reads does not
 change.
+
+Models: pyx/append/write_back.pyx.
 """
 
 from takeover import again, what_closes
@@ -11,7 +13,7 @@ from world import APPEND, WRITE, put, step
 
 
 def must_drain(m):
-    """Tells, under the append lock, whether a drain is needed: no block is written behind an unwritten one."""
+    """Tells, under the append lock, whether a drain is needed: no block is written after an unwritten one."""
     return m.spec.defers and m.immutable_slot() is not None
 
 
@@ -26,7 +28,7 @@ def leave_to_drain(m, p):
 def close_later(m, p):
     """Stores the header first and the intent second, and then rotates. No process waits for the write lock with the append
     lock held."""
-    if must_drain(m) and not m.wrong("a block closes behind one that is not written"):
+    if must_drain(m) and not m.wrong("a block closes after one that is not written"):
         return leave_to_drain(m, p)
     if m.words[WRITE]:
         return leave_to_drain(m, p)

@@ -1,6 +1,6 @@
 /* The publish protocol of pyx/buffer/publish.h with real threads, for ThreadSanitizer: writers append under the lock word,
- * rotate, and write the immutable block back; readers follow generation, slot, word and body, and check every checksum, as
- * pyx/buffer/precommit.pyx does.
+ * rotate, and write the immutable block back; readers follow generation, slot, publish word and body, and check every
+ * checksum, as pyx/buffer/precommit.pyx does.
  *
  *     publish SECONDS [WRITERS [READERS]]
  *
@@ -48,10 +48,10 @@ static void lock(uint32_t *word, uint32_t owner)
 static void fill_header(struct jlog_buffer *buffer, const struct jlog_slot *slot)
 {
     const uint8_t *body = jlog_body(buffer, slot->generation);
-    const uint32_t crc = jlog_crc32c(0, body + JLOG_BASE_BYTES, jlog_word_raw(slot->word));
+    const uint32_t bytes = jlog_word_raw(slot->publish_word), crc = jlog_crc32c(0, body + JLOG_BASE_BYTES, bytes);
     const struct jlog_block_content content = {
         .kind = JLOG_KIND_RECORDS, .codec = JLOG_CODEC_NONE, .record_count = page->next_sequence - slot->first_sequence,
-        .first_sequence = slot->first_sequence, .raw_bytes = jlog_word_raw(slot->word), .stored_bytes = jlog_word_raw(slot->word),
+        .first_sequence = slot->first_sequence, .raw_bytes = bytes, .stored_bytes = bytes,
         .raw_crc = crc, .stored_crc = crc, .base_time_us = jlog_load64(body), .max_timestamp_us = INT64_MIN,
     };
 
@@ -64,11 +64,12 @@ static void write_back(struct jlog_buffer *buffer)
     const uint64_t generation = jlog_load_acquire(&page->unwritten);
     const struct jlog_slot *slot = &page->slots[generation & 1];
     const uint8_t *body = jlog_body(buffer, generation);
+    uint8_t *place = segment + slot->offset;
 
     assert(jlog_block_header_valid(&page->immutable, uuid, slot->segment, slot->offset));
-    memcpy(segment + slot->offset, &page->immutable, sizeof page->immutable);
-    memcpy(segment + slot->offset + sizeof page->immutable, body + JLOG_BASE_BYTES, page->immutable.stored_bytes);
-    assert(jlog_crc32c(0, segment + slot->offset + sizeof page->immutable, page->immutable.stored_bytes) == page->immutable.stored_crc);
+    memcpy(place, &page->immutable, sizeof page->immutable);
+    memcpy(place + sizeof page->immutable, body + JLOG_BASE_BYTES, page->immutable.stored_bytes);
+    assert(jlog_crc32c(0, place + sizeof page->immutable, page->immutable.stored_bytes) == page->immutable.stored_crc);
     __atomic_add_fetch(&blocks_written, 1, __ATOMIC_RELAXED);
     jlog_store_release(&page->unwritten, 0);
     jlog_unlock(&page->write_lock);
@@ -143,15 +144,15 @@ static int take_snapshot(struct snapshot *found)
     if (!is_slot_of(&found->slot, copied.generation))
         return 0;
     if (jlog_load_acquire(&page->generation) != copied.generation)
-        return 0; /* the slot may be another generation's by now, with this one's word */
+        return 0; /* the slot may be another generation's by now, with this one's publish word */
     return !found->has_immutable || is_slot_of(&found->immutable, copied.generation - 1);
 }
 
-/* Every record that its word counts, or nothing where the body has been used anew. */
+/* Every record that its publish word counts, or nothing where the body has been used anew. */
 static void read_body(const struct jlog_slot *slot)
 {
     static _Thread_local _Alignas(8) uint8_t body[CAPACITY];
-    const uint32_t used = jlog_word_used(slot->word);
+    const uint32_t used = jlog_word_used(slot->publish_word);
     struct jlog_walk walk;
 
     copy_as_the_kernel(body, bodies + (slot->generation & 1) * CAPACITY, used);
@@ -159,9 +160,9 @@ static void read_body(const struct jlog_slot *slot)
         __atomic_add_fetch(&reused, 1, __ATOMIC_RELAXED);
         return;
     }
-    if (jlog_crc32c(0, body, used) != jlog_word_crc(slot->word) ||
+    if (jlog_crc32c(0, body, used) != jlog_word_crc(slot->publish_word) ||
         (used != 0 && jlog_walk_records(body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES, 0, &walk) != 0)) {
-        fprintf(stderr, "generation %llu: what its word counts is not there\n", (unsigned long long)slot->generation);
+        fprintf(stderr, "generation %llu: what its publish word counts is not there\n", (unsigned long long)slot->generation);
         abort();
     }
     __atomic_add_fetch(&bodies_read, 1, __ATOMIC_RELAXED);
