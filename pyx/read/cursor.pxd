@@ -13,6 +13,7 @@ cdef class Cursor:
     cdef uint64_t token  # of the process that created the cursor; 0: closed
     cdef bint in_use  # a call has taken the cursor
     cdef WakeWord wake  # the word on which that call sleeps
+    cdef bint fed  # the last call of wait() found a record before a sleep would have ended
 
     cdef int start(self, JournalEnd stop) except -1
     cdef int refuse(self) except -1

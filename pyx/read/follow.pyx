@@ -8,10 +8,17 @@ from jlog._core.format.format cimport jlog_record
 from jlog._core.read.iterate cimport next_record, to_next_record
 from jlog._core.system.lock cimport Deadline
 from jlog._core.system.atomic cimport jlog_futex_wait
+from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.buffer.wake cimport WakeWord
+
+cdef extern from "<time.h>" nogil:
+    enum:
+        CLOCK_MONOTONIC
 
 cdef enum:
     SPIN_TURNS = 20  # about 10 us: a busy writer's next record comes sooner than a sleep would end
+    FED_TURNS = 100  # about 50 us, after a record that came within FED_US
+    FED_US = 50  # a sleep costs as much; milliseconds if the scheduler wakes the reader on the writer's core
     SLICE_US = 1_000_000  # longest sleep: a writer may die between publishing and waking
     POLL_MIN_US = 1_000
     POLL_MAX_US = 50_000
@@ -30,24 +37,27 @@ def wait(Cursor cursor not None, Deadline deadline not None) -> bool:
 cdef bint wait_in_use(Cursor cursor, Deadline deadline) except -1:
     cdef int64_t slice_us, poll_us = POLL_MIN_US
     cdef uint32_t counter = 0
-    cdef int turn = 0
+    cdef int turn = 0, spin_turns = FED_TURNS if cursor.fed else SPIN_TURNS
+    cdef int64_t began_us = jlog_clock_us(CLOCK_MONOTONIC)
     cdef bint told
     cdef WakeWord wake
     while True:
         told = False
         wake = None
-        if turn >= SPIN_TURNS and cursor.blocks.stop.can_be_woken():
+        if turn >= spin_turns and cursor.blocks.stop.can_be_woken():
             wake = wake_word(cursor)
             counter = wake.counter()
             told = wake.ask()
         cursor.blocks.begin()
         if cursor.blocks.advance():
+            cursor.fed = jlog_clock_us(CLOCK_MONOTONIC) - began_us <= FED_US
             return True
         turn += 1
         slice_us = deadline.left_us(SLICE_US if told else poll_us)
         if slice_us == 0:
+            cursor.fed = False
             return False
-        if turn <= SPIN_TURNS:
+        if turn <= spin_turns:
             continue
         with nogil:
             jlog_futex_wait(wake.word if told else NULL, counter, slice_us)
