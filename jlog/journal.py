@@ -21,7 +21,10 @@ from jlog.errors import CorruptJournal, JournalLocked, SubscriberExists
 from jlog.options import (
     DEFAULTS,
     PRECOMMIT_DEFAULT,
+    Compression,
     Retention,
+    Roll,
+    Sync,
     check_lock_timeout,
     check_options,
     check_precommit,
@@ -52,10 +55,10 @@ class Options:
     """The options that belong to the journal and not to one writer."""
 
     precommit: int
-    compression: str
+    compression: Compression
     segment_bytes: int
-    roll: str
-    sync: str
+    roll: Roll
+    sync: Sync
     sync_interval: float
     retention: Retention = field(default_factory=Retention)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from jlog.errors import JournalError, UnsupportedFormat
 
@@ -16,6 +16,10 @@ SEGMENT_BYTES_MIN = 4 << 10
 SEGMENT_BYTES_MAX = 1 << 40
 SYNC_INTERVAL_MAX = 86400 * 366
 BYTES_MAX = (1 << 63) - 1  # larger than any disk
+URL_LENGTH_MAX = 64 << 10  # of an archive; journal.meta, which holds it, may have 4 MiB
+Compression = Literal["none", "lz4"]
+Roll = Literal["never", "minutely", "hourly", "daily", "weekly"]
+Sync = Literal["none", "interval", "append"]
 COMPRESSIONS = ("none", "lz4")  # the index is the codec in a block's header
 ROLL_PERIODS_US = {
     "never": 0,
@@ -106,11 +110,14 @@ def _check_age(name: str, age: Any) -> None:
         raise TypeError(f"{name} must be a datetime.timedelta, such as timedelta(days=7), or None, not {age!r}")
     if age <= timedelta(0):
         raise ValueError(f"{name} must be longer than no time, or None for no limit, not {age}")
+    _age_of(name, age.total_seconds())  # it is stored in seconds, which are rounded
 
 
 def _check_archive(url: Any) -> None:
     if not isinstance(url, str):
         raise TypeError(f"archive must be a URL or None, not {url!r}; for a path write path.absolute().as_uri()")
+    if len(url) > URL_LENGTH_MAX:
+        raise ValueError(f"archive must be a URL of at most {URL_LENGTH_MAX} characters, not of {len(url)}")
     found = _URL.match(url)
     if found is None or (found[1] == "file" and not found[2].startswith("/")):
         raise ValueError(f"archive must be a URL such as file:///var/archive or s3://bucket/prefix, not {url!r}")
@@ -145,7 +152,13 @@ def check_precommit(precommit: int) -> int:
     return precommit
 
 
+def check_timeout(name: str, seconds: float | None) -> None:
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float))):
+        raise TypeError(f"{name} must be a number of seconds, or None to wait for ever, not {seconds!r}")
+
+
 def check_lock_timeout(lock_timeout: float | None) -> float | None:
+    check_timeout("lock_timeout", lock_timeout)
     if lock_timeout is not None and not lock_timeout >= 0:
         raise ValueError(
             f"lock_timeout must be a number of seconds, at least 0, or None to wait for ever, not {lock_timeout!r}"
@@ -189,7 +202,9 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
 def retention_fields(retention: Retention) -> dict[str, Any]:
     if not isinstance(retention, Retention):
         raise TypeError(f"retention must be a jlog.Retention, not {retention!r}")
-    return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in asdict(retention).items()}
+    # A subclass may have more fields, which no journal could be read with.
+    values = {field.name: getattr(retention, field.name) for field in fields(Retention)}
+    return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in values.items()}
 
 
 def retention_of(options: dict[str, Any]) -> Retention:
@@ -211,7 +226,7 @@ def _age_of(name: str, seconds: Any) -> timedelta:
     try:
         return timedelta(seconds=seconds)
     except OverflowError:
-        raise ValueError(f"{name} is more seconds than a timedelta holds") from None
+        raise ValueError(f"{name} has more seconds than a timedelta holds; write None for no limit") from None
 
 
 DEFAULTS: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 from jlog._core.system.lock import Deadline
 from jlog._core.write import writer
 from jlog.care.cleaning import Cleaner
-from jlog.options import Retention, check_lock_timeout
+from jlog.options import Compression, Retention, Roll, Sync, check_lock_timeout
 from jlog.storage.attaching import MetaPolicy
 from jlog.storage.meta import writer_options
 from jlog.system.filesystem import journal_path
@@ -54,10 +54,10 @@ class Writer(writer.Writer):
         path: str | os.PathLike[str],
         *,
         precommit: int = 128 << 10,
-        compression: str | None = None,
+        compression: Compression | None = None,
         segment_bytes: int | None = None,
-        roll: str | None = None,
-        sync: str | None = None,
+        roll: Roll | None = None,
+        sync: Sync | None = None,
         sync_interval: float | None = None,
         retention: Retention | None = None,
         exclusive: bool = False,

@@ -80,8 +80,8 @@ class Source:
             raise JournalNotFound(
                 f"{self.path} does not exist; name the directory of a journal of libjlog", self.path
             ) from None
-        if METASTORE not in names:
-            raise UnsupportedFormat(f"{self.path} is not a journal of libjlog: it has no file {METASTORE}")
+        if METASTORE not in names and not any(segment_of(name) is not None for name in names):
+            raise UnsupportedFormat(f"{self.path} is not a journal of libjlog: it has neither a file {METASTORE} nor a segment")
         self.metastore_damage: str | None = None
         self.layout = self._find_layout()
         self.messages = self.layout.messages()
@@ -96,7 +96,10 @@ class Source:
 
     def _find_layout(self) -> Layout:
         path = os.path.join(self.path, METASTORE)
-        content = read_small(path, 1 << 16)
+        try:
+            content = read_small(path, 1 << 16)
+        except FileNotFoundError:
+            content = b""  # lost, which costs no message
         layout = layout_of(content, self.path)
         if layout is not None:
             return layout

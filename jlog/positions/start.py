@@ -10,7 +10,7 @@ from jlog._core.read.cursor import Cursor
 from jlog._core.read.journal_end import JournalEnd
 from jlog._core.segments.index import build_index, load_index, points_at_block
 from jlog._core.segments.segment import list_segments
-from jlog.errors import JournalError, PositionLost
+from jlog.errors import CheckpointNotFound, JournalError, PositionLost
 from jlog.positions.names import Start, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, PositionFile
 from jlog.storage.meta import Meta
@@ -47,7 +47,13 @@ def find_sequence(path: str, meta: Meta, cursor: Ends, start: Start, *, checkpoi
         if not checkpoints:
             raise ValueError(f"seek goes to 'begin', 'end', a sequence or an aware datetime, not {start!r}; rewind() goes to "
                              "a checkpoint")  # fmt: skip
-        file = PositionFile(path, meta, CHECKPOINT, start)
+        try:
+            file = PositionFile(path, meta, CHECKPOINT, start)
+        except CheckpointNotFound as error:
+            meant = {"earliest": "begin", "latest": "end"}.get(start)  # Kafka's words
+            if meant is None:
+                raise
+            raise CheckpointNotFound(f"{error}; did you mean {meant!r}?") from None
         try:
             return _before_end(path, cursor, f"checkpoint {start!r}", file.read())
         finally:

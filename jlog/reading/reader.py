@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import NEVER, Deadline
 from jlog.errors import JournalError
-from jlog.options import check_lock_timeout
+from jlog.options import check_lock_timeout, check_timeout
 from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
 from jlog.reading.journal_records import JournalRecords
@@ -19,7 +19,8 @@ from jlog.reading.sources import RecordSource, seek_before_the_end
 from jlog.reading.subscriber import Subscriber
 from jlog.storage.attaching import attached
 from jlog.storage.damage import Damage
-from jlog.system.filesystem import is_url
+from jlog.storage.meta import create_if_missing
+from jlog.system.filesystem import is_url, journal_path
 
 if TYPE_CHECKING:
     import pyarrow
@@ -38,7 +39,8 @@ class Reader:
 
     start: where a new subscriber, or an anonymous reader, begins: "begin", "end", a sequence, an aware datetime (the first
         record at or after it) or a checkpoint's name.
-    create: False raises SubscriberNotFound instead of creating the subscriber.
+    create: for a reader with a name. True creates the subscriber, and the journal too if there is none: a subscriber may come
+        before the first writer. False raises SubscriberNotFound or JournalNotFound instead.
     durable_only: hands out only synced records.
     lock_timeout: seconds that one call waits for other processes and threads, before JournalLocked; None: for ever. Reading and
         a plain commit wait for nobody.
@@ -71,6 +73,9 @@ class Reader:
         if archive or is_url(path):
             self._source = _archived_records(path, name, archive, durable_only)
         else:
+            if name is not None and create:
+                check_name(name, SUBSCRIBER)
+                create_if_missing(journal_path(path), self._deadline())
             self._source = journal = JournalRecords(path, durable_only=durable_only)
             if name is not None:
                 self._subscriber = Subscriber(journal, check_name(name, SUBSCRIBER), start, create, self._deadline())
@@ -128,6 +133,7 @@ class Reader:
 
         After CorruptJournal, PositionLost or Ctrl-C the same iterator goes on. Another thread may end it with close().
         """
+        check_timeout("timeout", timeout)
         self._check_lost()
         return self._source.follow(timeout, None if pace is None else Pace(pace))
 
@@ -138,6 +144,7 @@ class Reader:
         A reader that has many records to catch up with lets other tasks run every 2 ms. The reading itself is done in the loop,
         a block at a time. A step that is cancelled loses no record, and the iterator goes on.
         """
+        check_timeout("timeout", timeout)
         self._check_lost()
         return self._source.follow_async(timeout, None if pace is None else Pace(pace), self._waiters)
 
@@ -146,6 +153,7 @@ class Reader:
         GiB, which is what a column of Arrow's holds. It is empty only if no record came within `timeout` seconds (None: waits
         for ever)."""
         _check_limits(max_records, max_bytes)
+        check_timeout("timeout", timeout)
         self._check_lost()
         return self._source.read(max_records, max_bytes, timeout)
 

@@ -23,6 +23,8 @@ NAME = "journal.meta"
 NEW_SEGMENT_BYTES_MAX = 512  # a header, and a block without state
 DIRECTORIES = ("subscribers", "checkpoints")
 BYTES_MAX = 4 << 20  # a larger file is not a journal.meta, and is not read
+DEPTH_MAX = 16  # of the brackets in a journal.meta, which has 3
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _UUID = re.compile(r"[0-9a-f]{32}")
 _FIRST_LINE = re.compile(rb"jlog (\d{1,9}) crc32c=([0-9a-f]{8})\n")
 
@@ -83,10 +85,22 @@ def parse_json(text: bytes) -> dict[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_no_constant)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        if _depth(text) > DEPTH_MAX:
+            raise ValueError("it is nested too deeply") from None
+        raise  # the program's own stack is deep, and the file may be whole
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
     return found
+
+
+def _depth(text: bytes) -> int:
+    """Returns how deeply the brackets of a JSON text are nested."""
+    brackets = _STRING.sub(b"", text)
+    depth = most = 0
+    for byte in brackets:
+        depth += (byte in b"[{") - (byte in b"]}")
+        most = max(most, depth)
+    return most
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -167,14 +181,16 @@ def writer_options(
     that bypasses the buffer, and the options that were given."""
     capacity = check_precommit(precommit)
     options = check_options(given)
-    if create and not os.path.exists(os.path.join(path, NAME)):
-        create_journal(
-            path,
-            {**DEFAULTS, **options, "precommit": capacity or PRECOMMIT_DEFAULT},
-            exist_ok=True,
-            deadline=deadline,
-        )
+    if create:
+        create_if_missing(path, deadline, **options, precommit=capacity or PRECOMMIT_DEFAULT)
     return capacity, options
+
+
+def create_if_missing(path: str, deadline: Deadline, **options: Any) -> None:
+    """Creates a journal with these options, and the defaults of the others, unless there is one."""
+    if not os.path.exists(os.path.join(path, NAME)):
+        created = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, **options}
+        create_journal(path, created, exist_ok=True, deadline=deadline)
 
 
 def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool, deadline: Deadline = NEVER) -> bool:

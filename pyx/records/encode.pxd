@@ -36,7 +36,7 @@ cdef struct StoredBody:
     uint32_t crc
     uint8_t codec
 
-cdef bytes as_bytes(value)
+cdef bytes as_bytes(value, str what)
 
 cdef class EncodedRecords:
     cdef uint8_t *data

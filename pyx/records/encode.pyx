@@ -1,9 +1,10 @@
 """Encodes records before the lock is taken, unless they go straight into the buffer. A record with the clock's time is encoded
 with 0 microseconds from the base time. Under the lock either this number or the base time is set."""
 
+from collections.abc import Mapping
 from operator import index
 
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
@@ -41,22 +42,25 @@ cdef extern from "Python.h":
 _compress = None  # lz4.block.compress; imported at the first use, since a journal without compression does not need it
 
 
-cdef bytes as_bytes(value):
-    """Returns the bytes of any contiguous bytes-like object of at most 1 GiB. Copies them unless they are bytes already."""
+cdef bytes as_bytes(value, str what):
+    """Returns the bytes of any contiguous bytes-like object of at most 1 GiB. Copies them unless they are bytes already. `what`
+    is the argument's name, for errors."""
     cdef Py_buffer view
     if type(value) is bytes:
         if PyBytes_GET_SIZE(value) > JLOG_VALUE_BYTES_MAX:
             raise too_large(PyBytes_GET_SIZE(value))
         return value
     if isinstance(value, str):
-        raise TypeError("a value, key or header value is bytes, not str; encode it, for example with .encode()")
-    if not PyObject_GetBuffer(value, &view, PyBUF_SIMPLE):
-        try:
-            if view.len > JLOG_VALUE_BYTES_MAX:
-                raise too_large(view.len)
-            return PyBytes_FromStringAndSize(<char *> view.buf, view.len)
-        finally:
-            PyBuffer_Release(&view)
+        raise TypeError(f"{what} must be bytes, not str; encode it with .encode()")
+    if not PyObject_CheckBuffer(value):
+        raise TypeError(f"{what} must be bytes or another bytes-like object, not {type(value).__name__}")
+    PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+    try:
+        if view.len > JLOG_VALUE_BYTES_MAX:
+            raise too_large(view.len)
+        return PyBytes_FromStringAndSize(<char *> view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
 
 
 cdef too_large(size):
@@ -139,12 +143,13 @@ cdef class EncodedRecords:
         return <uint32_t> size
 
     cdef int add(self, value, key, headers, timestamp_us) except -1:
-        """Adds a record. value: bytes-like or None. key: bytes-like or None. headers: pairs of str and bytes-like or None."""
+        """Adds a record. value: bytes-like or None. key: bytes-like or None. headers: pairs of str and bytes-like or
+        None, or a mapping of them."""
         cdef int64_t time_us = 0
         cdef uint32_t tag = 0
         cdef size_t size
         if value is not None:
-            value = as_bytes(value)
+            value = as_bytes(value, "value")
         if timestamp_us is not None:
             time_us = as_time_us(timestamp_us)
             tag = JLOG_TAG_EXPLICIT
@@ -156,7 +161,7 @@ cdef class EncodedRecords:
                               <const uint8_t *> PyBytes_AS_STRING(value), size)
             self.count += 1
             return 0
-        self.put_long(tag, time_us, value, None if key is None else as_bytes(key), headers)
+        self.put_long(tag, time_us, value, None if key is None else as_bytes(key, "key"), headers)
         self.count += 1
         return 0
 
@@ -200,14 +205,14 @@ cdef class EncodedRecords:
         cdef const char *text
         cdef uint8_t *at
         cdef int count = 0
-        for name, value in headers:
+        for name, value in headers.items() if isinstance(headers, Mapping) else headers:
             if not isinstance(name, str):
-                raise TypeError(f"a header's name is str, not {type(name).__name__}")
+                raise TypeError(f"a header's name must be str, not {type(name).__name__}")
             if count == JLOG_HEADERS_MAX:
                 raise ValueError(f"a record has at most {JLOG_HEADERS_MAX} headers")
             count += 1
             if value is not None:
-                value = as_bytes(value)
+                value = as_bytes(value, "the value of a header")
             text = PyUnicode_AsUTF8AndSize(name, &name_bytes)
             at = self.extend(8 + name_bytes)
             jlog_store32(at, <uint32_t> name_bytes)

@@ -8,6 +8,7 @@
 #include "format/record.h"
 
 #define JLOG_LIBJLOG_US 1000000u                         /* a message's microseconds are below this */
+#define JLOG_LIBJLOG_EMPTY_BYTES 16384u                  /* stored for an empty message by the null compressor */
 #define JLOG_LIBJLOG_RATIO 255u                          /* LZ4 makes at most so many bytes of one */
 
 struct jlog_layout {

@@ -12,6 +12,7 @@ from jlog._core.format.format cimport JLOG_TAG_EXPLICIT, JLOG_VALUE_BYTES_MAX, j
 
 cdef extern from "records/libjlog.h" nogil:
     enum:
+        JLOG_LIBJLOG_EMPTY_BYTES
         JLOG_LIBJLOG_RATIO
 
     struct jlog_layout:
@@ -153,7 +154,9 @@ cdef class Messages:
         cdef bytes raw = None
         if self.layout.header_bytes != 16:
             if not self.lz4:
-                if message.bytes != message.stored_bytes:
+                # The null compressor stores 16 KiB of zeros for an empty message.
+                if message.bytes != message.stored_bytes and not (
+                        message.bytes == 0 and is_empty_message(stored, message.stored_bytes)):
                     return False
             else:
                 # LZ4 cannot make more of these bytes: the memory that this takes is bounded by the size of the file.
@@ -170,6 +173,16 @@ cdef class Messages:
         body.explicit_count += 1
         body.explicit_max_us = max(body.explicit_max_us, time_us)
         return True
+
+
+cdef bint is_empty_message(const uint8_t *stored, uint32_t stored_bytes) noexcept nogil:
+    cdef uint32_t i
+    if stored_bytes != JLOG_LIBJLOG_EMPTY_BYTES:
+        return False
+    for i in range(stored_bytes):
+        if stored[i] != 0:
+            return False
+    return True
 
 
 cdef bytes decompressed(const uint8_t *stored, uint32_t stored_bytes, uint32_t raw_bytes):

@@ -63,6 +63,17 @@ cdef class Record:
     def __hash__(self):
         return hash((self.sequence, self.timestamp_us, self.value))
 
+    def __reduce__(self):
+        return restore_record, (self.sequence, self.timestamp_us, self.key, self.value, self.raw_headers)
+
+
+def restore_record(uint64_t sequence, int64_t timestamp_us, bytes key, bytes value, bytes raw_headers) -> Record:
+    """Returns the record that was pickled or copied."""
+    cdef Record restored = Record.__new__(Record)
+    restored.sequence, restored.timestamp_us = sequence, timestamp_us
+    restored.key, restored.value, restored.raw_headers = key, value, raw_headers
+    return restored
+
 
 cdef Record make_record(const jlog_record *record, uint64_t sequence):
     cdef Record made = Record.__new__(Record)
@@ -179,3 +190,14 @@ cdef class RecordBatch(Batch):
 
     def __repr__(self):
         return f"<jlog.RecordBatch of {self.count} records>"
+
+    def __reduce__(self):
+        return restore_batch, (self.chunks,)
+
+
+def restore_batch(list chunks not None) -> RecordBatch:
+    """Returns the batch that was pickled or copied."""
+    cdef RecordBatch restored = RecordBatch()
+    restored.chunks = chunks
+    restored.count = sum(count for _, _, _, count in chunks)
+    return restored

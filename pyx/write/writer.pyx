@@ -113,7 +113,7 @@ cdef class Writer:
 
         value: any contiguous bytes-like object of at most 1 GiB, copied; None is Kafka's tombstone.
         key: bytes-like or None.
-        headers: pairs of str and bytes-like or None.
+        headers: pairs of str and bytes-like or None, or a dict of them.
         timestamp_us: microseconds since 1970, 64 bits, stored as given; None: the clock's time, which never runs backwards
             within a journal.
         Raises JournalClosed, JournalLocked (lock_timeout), RecordTooLarge, TypeError, or OSError (a full disk: once there is
@@ -159,7 +159,7 @@ cdef class Writer:
         cdef int64_t sequence, now_us
         cdef jlog_page *page
         if key is None and headers is None and timestamp_us is None and value is not None:
-            return self.extend_values((as_bytes(value),), None)
+            return self.extend_values((as_bytes(value, "value"),), None)
         body = EncodedRecords()
         body.add(value, key, headers, timestamp_us)
         self.raise_if_closed()
@@ -232,7 +232,8 @@ cdef class Writer:
         cdef Attachment attachment = self.attachment
         cdef Deadline deadline = self.deadline()
         self.raise_if_closed()
-        entries = {as_bytes(key): None if value is None else as_bytes(value) for key, value in (state or {}).items()}
+        entries = {as_bytes(key, "a key of state"): None if value is None else as_bytes(value, "a value of state")
+                   for key, value in (state or {}).items()}
         self.raise_if_closed()
         attachment.pin()
         try:
@@ -410,15 +411,15 @@ cdef tuple plain_items(tuple items):
             exact = False
             if value is None:
                 return None
-    return items if exact else tuple([as_bytes(value) for value in items])
+    return items if exact else tuple([as_bytes(value, "value") for value in items])
 
 
 cdef dict add_state(EncodedRecords body, state):
     """Adds a state record for each entry to the body. Returns the entries as bytes."""
     entries = {}
     for key, value in state.items():
-        key = as_bytes(key)
-        value = None if value is None else as_bytes(value)
+        key = as_bytes(key, "a key of state")
+        value = None if value is None else as_bytes(value, "a value of state")
         body.add_state(key, value)
         entries[key] = value
     return entries

@@ -146,7 +146,7 @@ def test_headers_keep_order_repetition_nulls_and_any_script(writer, path):
 
 
 def test_a_headers_name_is_str(writer):
-    with pytest.raises(TypeError, match="name is str"):
+    with pytest.raises(TypeError, match="name must be str"):
         writer.append(b"value", headers=[(b"name", b"value")])
 
 

@@ -214,5 +214,5 @@ def test_a_port_that_is_taken_is_an_error_that_names_it(path, server):
 
 @pytest.mark.parametrize("listen", ["9464", "::1:9464", "[::1:9464", "localhost:http", "localhost:70000", ""])
 def test_a_bad_address_to_listen_on_is_refused(path, listen):
-    with pytest.raises(ValueError, match="no ADDRESS:PORT"):
+    with pytest.raises(ValueError, match="not an ADDRESS:PORT"):
         serve([path], listen)

@@ -122,8 +122,8 @@ def test_a_name_is_str(writer, path):
         jlog.Reader(path, b"billing")
 
 
-@pytest.mark.parametrize("name", ["billing", None])
-def test_a_journal_that_is_not_there_is_not_made(tmp_path, name):
+@pytest.mark.parametrize(("name", "create"), [("billing", False), (None, True)])
+def test_a_journal_that_does_not_exist_is_not_created(tmp_path, name, create):
     with pytest.raises(jlog.JournalNotFound):
-        jlog.Reader(tmp_path / "missing", name)
+        jlog.Reader(tmp_path / "missing", name, create=create)
     assert not (tmp_path / "missing").exists()

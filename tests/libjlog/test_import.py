@@ -176,6 +176,29 @@ def test_a_metastore_with_unknown_bytes_is_damage_and_the_messages_are_imported(
     assert len(values(journal)) == 5
 
 
+def test_a_missing_metastore_costs_no_message(source: Path, journal: Path) -> None:
+    fill(source, 5)
+    (source / "metastore").unlink()
+    imported = import_all(source, journal)
+    assert [text for text in imported.damage if "metastore: offset 0" in text]
+    assert len(values(journal)) == 5
+
+
+def test_an_empty_message_of_the_null_compressor_is_a_message(source: Path, journal: Path) -> None:
+    """It is stored as 16 KiB of zeros. Other bytes there are damage."""
+    source.mkdir()
+    (source / "metastore").write_bytes(struct.pack("<4I", 0, 4 << 20, 1, UNCOMPRESSED))
+    empty = struct.pack("<5I", UNCOMPRESSED, BEGIN_SECONDS, 0, 0, 16384)
+    plain = struct.pack("<5I", UNCOMPRESSED, BEGIN_SECONDS, 0, 5, 5) + b"after"
+    (source / "00000000").write_bytes(empty + bytes(16384) + plain)
+    import_quietly(source, journal)
+    assert values(journal) == [b"", b"after"]
+    (source / "00000000").write_bytes(empty + b"x" + bytes(16383) + plain)
+    other = journal.with_name("other")
+    assert len(import_all(source, other).damage) == 1
+    assert values(other) == [b"after"]
+
+
 # --- Refused --------------------------------------------------------------------------------------------------------
 
 
@@ -183,7 +206,7 @@ def test_what_is_no_journal_of_libjlog_is_refused_and_nothing_is_left(source: Pa
     result = run("import", source, journal)
     assert (result.code, "does not exist" in result.err) == (1, True)
     source.mkdir()
-    with pytest.raises(jlog.UnsupportedFormat, match="has no file metastore"):
+    with pytest.raises(jlog.UnsupportedFormat, match="neither a file metastore nor a segment"):
         import_all(source, journal)
     (source / "metastore").write_bytes(b"short")
     with pytest.raises(jlog.UnsupportedFormat, match="5 bytes"):
@@ -193,7 +216,7 @@ def test_what_is_no_journal_of_libjlog_is_refused_and_nothing_is_left(source: Pa
         import_all(source, journal)
     (source / "metastore").write_bytes(struct.pack("<4I", 0, 1 << 20, 1, PLAIN))
     os.mkfifo(source / "00000000")
-    with pytest.raises(jlog.CorruptJournal, match="no regular file"):
+    with pytest.raises(jlog.CorruptJournal, match="not a regular file"):
         import_all(source, journal)
     (source / "00000000").unlink()
     (source / "00000000").symlink_to(tmp_path / "elsewhere")

@@ -12,7 +12,7 @@ from jlog._core.system.lock import Deadline
 from jlog._core.write.ingest import Piece
 
 _WriterClass = TypeVar("_WriterClass", bound=type[Writer])
-_Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
+_Headers: TypeAlias = Iterable[tuple[str, Buffer | None]] | Mapping[str, Buffer | None]
 
 @disjoint_base
 class Writer:
