@@ -43,8 +43,8 @@ class Standby(Flow):
     url: the topic, which has the messages of that mirror alone.
     journal: a new directory, or the standby of an earlier run.
     of: uuid of the mirrored journal, where the topic was mirrored to by several ones in turn.
-    skip_missing: begins at the first sequence from which the topic has every record, where retention has removed some.
-    options: see FlowOptions; none of them changes or leaves out a record.
+    options: see FlowOptions, but for those that change a record, leave one out or slow it down. With skip_missing=True the
+        standby begins at the first sequence from which the topic has every record, where retention has removed some.
 
     Raises TopicChanged or PositionLost where it cannot have every record; JournalLocked while another process writes to it;
     JournalError where no mirror sends what a standby needs, or the journal is not a standby.
