@@ -66,7 +66,7 @@ def load_of(settings: ContestSettings) -> Load:
 
 
 def fill(path: Path, load: Load) -> None:
-    """Makes values that all differ: otherwise Parquet would read only a dictionary."""
+    """Appends values that all differ: otherwise Parquet would read only a dictionary."""
     with jlog.Writer(path) as writer:
         for first in range(0, load.records, CHUNK_RECORDS):
             last = min(first + CHUNK_RECORDS, load.records)

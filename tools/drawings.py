@@ -81,7 +81,7 @@ class Drawing:
 
 
 def directory() -> Drawing:
-    """What lies in the directory, in the order of the records."""
+    """The files of the directory, in the order of the records."""
     found = Drawing("The directory of a journal: segments, the pre-commit buffer, and positions that point into them", 380)
     for x, name in ((180, "writer"), (330, "writer"), (480, "writer")):
         found.box(x, 16, 120, 32, name, kind="process")
@@ -142,7 +142,7 @@ def append() -> Drawing:
 
 
 def recovery() -> Drawing:
-    """What a writer does that opens the journal."""
+    """The steps of a writer that opens the journal."""
     found = Drawing("Recovery: what a writer finds when it opens a journal, and what it does", 500)
     found.box(190, 16, 260, 40, "A writer opens the journal", kind="process")
     found.arrow((320, 56), (320, 88))

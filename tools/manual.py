@@ -51,7 +51,7 @@ def described(name: str) -> str:
 
 
 def subcommands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    """Yields the commands of a group with their names, "mirror run" for example. A command that is no group has none."""
+    """Yields the commands of a group with their names, "mirror run" for example. A command that is not a group has none."""
     for sub, found in command.commands.items() if isinstance(command, click.Group) else ():
         yield f"{name} {sub}", found
         yield from subcommands(f"{name} {sub}", found)
@@ -79,7 +79,7 @@ def paragraphs_of(command: click.Command) -> list[str]:
 
 
 def texts_and_examples(command: click.Command) -> tuple[list[str], str]:
-    """Returns the paragraphs of the help, and the lines below "Example:". A paragraph behind \\b, which click does not wrap, is
+    """Returns the paragraphs of the help, and the lines below "Example:". A paragraph after \\b, which click does not wrap, is
     part of a file: those that follow each other become one block."""
     texts: list[str] = []
     in_file = False

@@ -38,7 +38,7 @@ class Load:
 
 
 def value_of(number: int, size: int) -> bytes:
-    """Makes a line of JSON as services log it, cut or repeated to the size. LZ4 compresses it to about a half."""
+    """Returns a line of JSON as services log it, cut or repeated to the size. LZ4 compresses it to about a half."""
     line = b'{"id":"%s","sequence":%d,"level":"info","path":"/orders/%d","ms":%d},' % (
         os.urandom(8).hex().encode(),
         number,

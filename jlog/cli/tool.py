@@ -24,7 +24,7 @@ COMPLETE = "_JLOGTOOL_COMPLETE"  # set by the scripts that `completion` prints
 # lines stand here so that --help imports no command.
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Journals": {
-        "create": ("journals:create", "Make a journal."),
+        "create": ("journals:create", "Create a journal."),
         "info": ("journals:info", "Show a journal."),
         "ls": ("journals:list_journals", "List the journals below a directory."),
         "options": ("options:change_options", "Show or change the options of a journal."),
@@ -47,7 +47,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "repair": ("repair:repair", "Make a damaged journal sound."),
         "clean": ("care:clean", "Archive and remove segments that nobody needs."),
         "archive": ("archive:archive", "Copy sealed segments to the archive."),
-        "restore": ("care:restore", "Make a journal of an archive."),
+        "restore": ("care:restore", "Create a journal from an archive."),
         "roll": ("journals:roll", "Seal the open segment and open the next."),
         "stats": ("stats:stats", "Show counters and subscribers."),
         "top": ("top:top", "Watch journals and their subscribers."),

@@ -73,7 +73,7 @@ def _directory() -> Iterator[str]:
 
 @contextmanager
 def _ended_tidily() -> Iterator[None]:
-    """Lets SIGTERM unwind as Ctrl-C does, so that no process and no file stays behind."""
+    """Lets SIGTERM unwind as Ctrl-C does, so that no process and no file is left."""
     if threading.current_thread() is not threading.main_thread():
         yield  # where no handler can be set
         return

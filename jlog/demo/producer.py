@@ -77,7 +77,7 @@ def _milestones(link: Link, lines: int) -> Iterator[int]:
     """Yields the numbers of lines at which the producer that is to be killed continues in here.
 
     It is killed at full speed, somewhere between the second milestone and the third. At the first it waits for a checkpoint
-    behind everything that it has appended: the records that it appends from then on are not removed before its restart has
+    after everything that it has appended: the records that it appends from then on are not removed before its restart has
     looked for them.
     """
     yield lines // 2

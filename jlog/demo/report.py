@@ -43,7 +43,7 @@ def table(source: Input, facts: Facts, accounts: Mapping[str, Account], digests:
     lags = ", ".join(f"{name} {account.lag_max:,}" for name, account in accounts.items())
     found.add_row("lag", f"at most {lags} records; 0 at the end")
     found.add_row(
-        "segments", f"{facts.segments_made} made, {facts.segments_removed} removed once both subscribers had read them"
+        "segments", f"{facts.segments_made} created, {facts.segments_removed} removed once both subscribers had read them"
     )
     found.add_row("compression", f"blocks take {facts.stored_part:.0%} of the bytes of their records")
     found.add_row("kills", f"{facts.kills} survived; {facts.to_be_redelivered:,} uncommitted records delivered again")

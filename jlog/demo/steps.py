@@ -134,7 +134,7 @@ def kill_producer(demo: Demo) -> None:
     demo.facts.kills += 1
     more = " (the kill came between an append and its acknowledgement)" if found > acknowledged else ""
     demo.say(f"kill -9 {name} after {acknowledged:,} acknowledged lines; the journal has {found:,} of its lines{more}")
-    demo.say(f"{name} is started again, and goes on behind them")
+    demo.say(f"{name} is started again, and goes on after them")
 
 
 def take_checkpoint(demo: Demo) -> None:
@@ -202,7 +202,7 @@ def rewind(demo: Demo) -> None:
 
 def verify_and_clean(demo: Demo) -> None:
     """Checks that the segments which the unkilled subscriber saw before its commits, and those that exist now, are all that
-    were made."""
+    were created."""
     journal = jlog.Journal(demo.journal)
     report = journal.verify()
     if not report.ok:

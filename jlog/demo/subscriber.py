@@ -16,7 +16,7 @@ from jlog.demo.sources import chain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-END = "end"  # header of the record behind the last line
+END = "end"  # header of the record after the last line
 CHECKPOINT = "half-way"
 COMMIT_RECORDS = 10_000
 
@@ -75,7 +75,7 @@ class Deliveries:
             raise Broken(f"record {record.sequence:,} came without its key or its value")
         digest, lines = self.chains.get(record.key, (b"", 0))
         if number != lines + 1:
-            raise Broken(f"line {number:,} of {record.key!r} came behind line {lines:,}, as record {record.sequence:,}")
+            raise Broken(f"line {number:,} of {record.key!r} came after line {lines:,}, as record {record.sequence:,}")
         self.chains[record.key] = chain(digest, record.value), number
         self.next_sequence = record.sequence + 1
 
@@ -163,7 +163,7 @@ class SubscriberProcess:
         self.account.records = 0
         self.read_to_the_end(reader)
         if self.ledger.chains != first_time:
-            raise Broken("behind the checkpoint the second reading differs from the first")
+            raise Broken("after the checkpoint the second reading differs from the first")
         self.link.say("replayed", self.account.records)
 
 

@@ -84,7 +84,7 @@ class Terminal:
         return bool(piece)
 
     def read_until(self, seen: Callable[[str], bool]) -> str:
-        """What stands on the screen when `seen` says so."""
+        """The text on the screen when `seen` says so."""
         while not seen(self.text):
             assert self._read(), f"it ended, and showed:\n{self.text}"
         return self.text
@@ -157,7 +157,7 @@ def terminal(*arguments: Any, **options: Any) -> AbstractContextManager[Terminal
 
 @contextmanager
 def terminal_of(command: list[Any], columns: int = 80, lines: int = 24, **options: Any) -> Iterator[Terminal]:
-    """`options` are Popen's: stdout=... is no terminal then."""
+    """`options` are Popen's: stdout=... is not a terminal then."""
     found = Terminal(columns, lines)
     found.start(command, options)
     try:

@@ -19,7 +19,7 @@ from filesystems import CannotMount, mounted
 if TYPE_CHECKING:
     from pathlib import Path
 
-# An empty line, bytes that are no UTF-8, a carriage return, a NUL, a line longer than what is read at once.
+# An empty line, bytes that are not UTF-8, a carriage return, a NUL, a line longer than what is read at once.
 LINES = [b"first", b"", b"\xff\xfe", b"with return\r", b"\x00", b"long" * 600_000, b"last"]
 
 

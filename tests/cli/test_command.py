@@ -1,4 +1,4 @@
-"""What holds for every command."""
+"""The promises of every command."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_a_topic_without_kafkas_extra_says_what_to_install(
 
 
 def test_help_needs_nothing_that_an_extra_brings() -> None:
-    """Whoever has not installed it is told so by the command that needs it, and not by `jlogtool --help`."""
+    """The command that needs it says that it is not installed; `jlogtool --help` works."""
     program = f"""
 import sys
 for name in ("confluent_kafka", "fsspec", "prometheus_client", "pyarrow", "pyspark"):

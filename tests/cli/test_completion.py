@@ -1,4 +1,4 @@
-"""What shells complete."""
+"""The completion of words in shells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jlogtool demo` shows and proves; it leaves nothing behind, whatever ends it."""
+"""`jlogtool demo` shows and proves; it leaves no files and no processes, whatever ends it."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_segments_are_cleaned_behind_the_readers(tmp_path):
         timeout=HUNG_SECONDS,
     )
     assert done.returncode == 0
-    made, removed = next(line for line in done.stdout.splitlines() if " made, " in line).split("made, ")
-    assert int(made.split()[-1]) == int(removed.split()[0]) + 1 >= 5
+    created, removed = next(line for line in done.stdout.splitlines() if " created, " in line).split("created, ")
+    assert int(created.split()[-1]) == int(removed.split()[0]) + 1 >= 5
 
 
 def test_below_a_directory_of_the_users_the_journal_is_kept(tmp_path):

@@ -68,7 +68,7 @@ BAD = {
     '{"headers": [["a"]]}': "a header is",
     '{"headers": [["a", null, "!"]]}': "not base64",
     '{"timestamp": 5}': "timestamp is a time",
-    '{"timestamp": "noon"}': "is no time",
+    '{"timestamp": "noon"}': "is not a time",
     '{"timestamp_us": 9223372036854775808}': "64 bits",
     '{"timestamp_us": "1"}': "64 bits",
     '{"value": "\\ud800"}': "surrogates not allowed",

@@ -1,4 +1,4 @@
-"""What stands on the command line, and what it means."""
+"""The values of arguments and options: how text is parsed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_iso_time_with_its_offset_is_a_time(text: str, time: datetime) -> Non
     ["2026-11-20", "2026-11-20T12:00:00", "2026-11-31T12:00:00Z", "2026-11-20T12:00:00 UTC", "2026-11-20T"],
 )
 def test_a_time_that_nobody_could_tell_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         parse_position(text)
 
 
@@ -69,7 +69,7 @@ def test_sizes_have_units_of_1024(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "K", "1.5K", "-1", "1X", "1 000", "٣"])
 def test_a_bad_size_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no number of bytes"):
+    with pytest.raises(ValueError, match="is not a number of bytes"):
         parse_size(text)
 
 
@@ -98,7 +98,7 @@ def test_durations_are_written_with_their_units(text: str, duration: timedelta) 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1.5h", "1y", "9999999999999999w", "٣d"])
 def test_a_bad_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no duration|is longer"):
+    with pytest.raises(ValueError, match=r"is not a duration|is longer"):
         parse_duration(text)
 
 

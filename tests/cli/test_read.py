@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def new(name: str, sequence: int = 0) -> str:
-    """What the command says when it makes the subscriber."""
+    """The line on stderr when the command creates the subscriber."""
     return f"jlogtool: new subscriber {name!r}, from sequence {sequence}\n"
 
 

@@ -1,4 +1,4 @@
-"""What `jlogtool` says and does about what is kept, and the archive."""
+"""Retention and the archive on the command line."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_append_changes_what_it_is_told_and_no_more(journal: Path) -> None:
 )
 @pytest.mark.parametrize("command", ["create", "append"])
 def test_an_impossible_option_is_an_error_of_usage(journal: Path, command: str, options: tuple[str, ...]) -> None:
-    """It makes no journal."""
+    """It creates no journal."""
     assert run(command, journal, *options).code == 2
     assert not journal.exists()
 
@@ -206,7 +206,7 @@ def test_a_call_that_an_archive_cannot_serve_says_what_to_do(archived: Path, arc
     do("clean", archived)
     for arguments, said in (
         (("tail", "-f", archive), "follow the journal that archives there"),
-        (("dump", "--blocks", archive), "`jlogtool restore` makes one"),
+        (("dump", "--blocks", archive), "`jlogtool restore` creates one"),
         (("stats", "s3://bucket/archive"), "The URL of an archive is for"),
     ):
         found = run(*arguments)

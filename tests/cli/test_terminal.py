@@ -1,4 +1,4 @@
-"""What is different at a terminal."""
+"""The differences at a terminal."""
 
 from __future__ import annotations
 

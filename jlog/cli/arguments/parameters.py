@@ -86,7 +86,7 @@ def _beginning_with(incomplete: str, values: list[str]) -> list[CompletionItem]:
 
 class JournalType(ParamType):
     """A path, or a file: URL, which becomes a path. Where the command also takes a Kafka topic or an archive, its URL stays as
-    it is, and the directory of an archive becomes a URL. The type does not check that the path exists: a missing path is no
+    it is, and the directory of an archive becomes a URL. The type does not check that the path exists: a missing path is not an
     error of usage."""
 
     name = "JOURNAL"
@@ -168,13 +168,13 @@ def parse_time(text: str) -> datetime:
     """Parses a time. datetime.fromisoformat knows no Z before Python 3.11, and only fractions of 3 or 6 digits."""
     found = _TIME.match(text)
     if found is None:
-        raise ValueError(f"{text!r} is no time with its offset; write it as 2026-11-20T12:34:56Z or …+01:00")
+        raise ValueError(f"{text!r} is not a time with a UTC offset; write 2026-11-20T12:34:56Z or …+01:00")
     second, fraction = found["second"] or "00", (found["fraction"] or "").ljust(6, "0")
     offset = "+00:00" if found["utc"] else f"{found['hours']}:{found['minutes'] or '00'}"
     try:
         return datetime.fromisoformat(f"{found['date']}T{found['minute']}:{second}.{fraction}{offset}")
     except ValueError as error:
-        raise ValueError(f"{text!r} is no time: {error}") from None
+        raise ValueError(f"{text!r} is not a time: {error}") from None
 
 
 def parse_pattern(text: str) -> re.Pattern[bytes]:
@@ -182,21 +182,21 @@ def parse_pattern(text: str) -> re.Pattern[bytes]:
     try:
         return re.compile(os.fsencode(text))
     except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def parse_size(text: str) -> int:
     """Parses a number of bytes: 4096, 128K, 64MiB. Units are powers of 1024."""
     found = _SIZE.match(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no number of bytes; write 131072, 128K or 64MiB")
+        raise ValueError(f"{text!r} is not a number of bytes; write 131072, 128K or 64MiB")
     return int(found[1]) << (10 * (" KMGT".index((found[2] or " ").upper())))
 
 
 def parse_duration(text: str) -> timedelta:
     """Parses a duration: 7d, 12h, 90m, 30s, 1w, 1d12h."""
     if not _DURATION.match(text.strip()):
-        raise ValueError(f"{text!r} is no duration; write it in w, d, h, m and s: 7d, 12h, 1h30m")
+        raise ValueError(f"{text!r} is not a duration; write it in w, d, h, m and s: 7d, 12h, 1h30m")
     found = re.findall(r"(\d+)([wdhms])", text)
     try:
         return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in found), timedelta(0))

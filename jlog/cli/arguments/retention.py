@@ -90,7 +90,7 @@ def take_retention(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def complete_retention(options: dict[str, Any], journal: str | None = None) -> None:
-    """Makes a jlog.Retention of the fields that were given. The other fields stay as the journal has them."""
+    """Creates a jlog.Retention of the fields that were given. The other fields stay as the journal has them."""
     if "retention" in options:
         options["retention"] = replace(_present(journal), **options["retention"])
 

@@ -1,4 +1,4 @@
-"""Options about Kafka topics: the size of a topic that has to be made, and librdkafka's settings."""
+"""Options about Kafka topics: the size of a topic that has to be created, and librdkafka's settings."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def size_options(command: Command) -> Command:
     command = click.option(
         "--replication-factor",
         type=click.IntRange(min=1),
-        help="Replicas of a topic that has to be made.  [default: the brokers']",
+        help="Replicas of a topic that has to be created.  [default: the brokers']",
     )(command)
     return click.option(
-        "--partitions", type=click.IntRange(min=1), help="Partitions of a topic that has to be made.  [default: 1]"
+        "--partitions", type=click.IntRange(min=1), help="Partitions of a topic that has to be created.  [default: 1]"
     )(command)
 
 

@@ -76,7 +76,7 @@ def append(
     as_json: bool,
     **making: Any,
 ) -> None:
-    """Append the records of each FILE, or of stdin, to JOURNAL, which is made if there is none.
+    """Append the records of each FILE, or of stdin, to JOURNAL, which is created if there is none.
 
     A line keeps every byte but its newline; the last line need not end with one. Data from a slow pipe or a terminal is
     appended as it comes, and readers see it at once. `-` is stdin.

@@ -103,7 +103,7 @@ def bench(
 
 @contextmanager
 def _ends_cleanly() -> Iterator[None]:
-    """Turns the signals that end a process into an orderly end, which leaves no files behind."""
+    """Turns the signals that end a process into an orderly end, which leaves no files."""
 
     def end(number: int, _frame: Any) -> NoReturn:
         sys.exit(128 + number)

@@ -29,7 +29,7 @@ def verify(journal: str, as_json: bool) -> None:
     """Read and check every retained byte of JOURNAL. Changes nothing, and other processes may write meanwhile.
 
     Exits with 3 when something is damaged. Each damaged place is listed with its file, the byte at which it begins, and
-    the number of records that it cost. `skipped` lists the gaps, sequences without a record; they are no damage.
+    the number of records that it cost. `skipped` lists the gaps, sequences without a record; they are not damage.
 
     JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix. Each file is read back and
     compared with what was archived; blocks are not counted.
@@ -150,7 +150,7 @@ def clean(journal: str, dry_run: bool, as_json: bool) -> None:
 @click.argument("url")
 @journal_argument
 def restore(url: str, journal: str) -> None:
-    """Make JOURNAL of everything that is archived at URL, with the same sequences.
+    """Create JOURNAL from everything that is archived at URL, with the same sequences.
 
     URL is the one that `--archive` had; where several journals are archived there, add the uuid of one. JOURNAL must
     not exist. It becomes a journal of its own, which keeps everything and archives nothing until its options are

@@ -23,7 +23,7 @@ def checkpoint() -> None:
 @journal_or_topic_argument
 @json_option
 def list_checkpoints(journal: str, as_json: bool) -> None:
-    """List the checkpoints of JOURNAL, and how many records lie behind each.
+    """List the checkpoints of JOURNAL, and how many records follow each.
 
     \b
     Examples:
@@ -33,12 +33,12 @@ def list_checkpoints(journal: str, as_json: bool) -> None:
     print_positions(open_journal(journal).checkpoints(), ("sequence", "lag"), as_json)
 
 
-@checkpoint.command("set", short_help="Make or move a checkpoint.")
+@checkpoint.command("set", short_help="Create or move a checkpoint.")
 @journal_or_topic_argument
 @click.argument("name", type=CHECKPOINT)
 @click.argument("position", type=POSITION)
 def set_checkpoint(journal: str, name: str, position: PositionArgument) -> None:
-    """Make the checkpoint NAME at POSITION, or move it there.
+    """Create the checkpoint NAME at POSITION, or move it there.
 
     POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
     of a checkpoint.

@@ -48,7 +48,7 @@ class Bash(BashComplete):
         return words, self._incomplete
 
     def format_completion(self, item: CompletionItem[Any]) -> str:
-        """Leaves out the part before the last colon, since bash replaces only the part behind it."""
+        """Leaves out the part before the last colon, since bash replaces only the part after it."""
         before = self._incomplete[: self._incomplete.rfind(":") + 1]
         return f"{item.type},{item.value.removeprefix(before)}"
 

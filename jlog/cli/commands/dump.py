@@ -76,7 +76,7 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
         if is_topic(journal):
             raise click.UsageError("--blocks is for journals: a topic's blocks are its broker's")
         if is_archive(journal):
-            raise click.UsageError("--blocks is for journals: `jlogtool restore` makes one of an archive")
+            raise click.UsageError("--blocks is for journals: `jlogtool restore` creates one from an archive")
         dump_blocks(journal, output.name == "jsonl")
         return
     if selection["reverse"]:
@@ -128,7 +128,7 @@ def _forward(reading: Reading, end: int, limit: int, match: Match | None) -> Ite
         batch = reading.batch(wanted if match else min(wanted, limit))
         if not len(batch):
             return
-        # Behind damage, or in a topic, sequences may be missing: then so many records reach behind the end.
+        # After damage, or in a topic, sequences may be missing: then so many records reach beyond the end.
         yield batch if reader.position <= end else [record for record in batch if record.sequence < end]
 
 
@@ -142,7 +142,7 @@ def _backward(journal: str, reading: Reading, start: int, stop: int) -> Iterator
 
 
 def _progress(reader: jlog.ReaderProtocol, end: int) -> AbstractContextManager[Callable[[int], None]]:
-    """Shows a progress bar for output into a file. A program behind a pipe may use the terminal itself."""
+    """Shows a progress bar for output into a file. A program that reads a pipe may use the terminal itself."""
     into_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     total = None if end == sys.maxsize else end - reader.position
     return progress_bar("Reading", total, in_bytes=False, shown=into_file)

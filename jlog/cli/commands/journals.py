@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 @journal_options
 @size_options
 def create(journal: str, options: dict[str, Any], precommit: int | None, **making: int | None) -> None:
-    """Make an empty JOURNAL, with options that hold for all its writers.
+    """Create an empty JOURNAL, with options that hold for all its writers.
 
-    Without `create` the first writer makes the journal. By default a segment is removed once every subscriber and every
+    Without `create` the first writer creates the journal. By default a segment is removed once every subscriber and every
     checkpoint has passed it; a journal without subscribers keeps everything. Sizes have units of 1024: 128K, 64MiB.
     Exits with 1, and changes nothing, where something is at that path already.
 
@@ -78,7 +78,7 @@ def info(journal: str, as_json: bool) -> None:
 
     `size_bytes` counts the bytes of the segment files, and those that the pre-commit buffer will add to them.
     `raw_bytes` counts the bytes of the blocks in these files before compression. `skipped` lists the gaps: after a
-    power loss numbering goes on behind every sequence that had been given out. `dead` lists the subscribers that nobody
+    power loss numbering goes on after every sequence that had been given out. `dead` lists the subscribers that nobody
     reads and that have not committed for a day, or have expired, with the bytes that they hold back.
 
     JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix.
@@ -102,7 +102,7 @@ def info(journal: str, as_json: bool) -> None:
 def list_journals(directory: str, as_json: bool) -> None:
     """List the journals below DIR (the current directory), with their subscribers and lag.
 
-    `lag` is that of the slowest subscriber. For a topic, `records` and `lag` count offsets, some of which may be no
+    `lag` is that of the slowest subscriber. For a topic, `records` and `lag` count offsets, some of which may not be
     records. A journal or a directory that cannot be read has a line on stderr, and the exit code is 1.
 
     \b
@@ -173,14 +173,14 @@ def _summary_row(summary: dict[str, Any]) -> list[str]:
     return [
         summary["path"],
         _count(summary),
-        "-" if summary["size_bytes"] is None else human_bytes(summary["size_bytes"]),  # a topic does not tell its size
+        "-" if summary["size_bytes"] is None else human_bytes(summary["size_bytes"]),  # a topic has no size to show
         lag,
         names or "none",
     ]
 
 
 def _count(summary: dict[str, Any]) -> str:
-    """Formats the number of records. That of a topic counts offsets, some of which may be no records."""
+    """Formats the number of records. That of a topic counts offsets, some of which may not be records."""
     count = str(summary["records"])
     return f"at most {count}" if summary["records"] and is_topic(summary["path"]) else count
 

@@ -28,7 +28,7 @@ from jlog.libjlog.exporting import counted
 @journal_options
 @json_option
 def import_libjlog(libjlog: str, journal: str, follow: bool, moved: bool, options: dict[str, Any], as_json: bool) -> None:
-    """Import the journal of the C library libjlog in LIBJLOG_DIR into JOURNAL, which is made if there is none.
+    """Import the journal of the C library libjlog in LIBJLOG_DIR into JOURNAL, which is created if there is none.
 
     Messages become records and keep their times, also those in the pre-commit buffer; subscribers become subscribers,
     and keep their positions. LIBJLOG_DIR is only read, and its writer may go on. A second import goes on where the

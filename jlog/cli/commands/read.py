@@ -37,7 +37,7 @@ def read(
     no_commit: bool,
     output: Format,
 ) -> None:
-    """Print the records that SUBSCRIBER has not committed, oldest first, and commit them. SUBSCRIBER is made if it is
+    """Print the records that SUBSCRIBER has not committed, oldest first, and commit them. SUBSCRIBER is created if it is
     new; a line on stderr says so.
 
     Records are committed as soon as the output has taken them. If this process, or the reader of its output, ends
@@ -77,7 +77,7 @@ def read(
 
 
 def _open(journal: str, subscriber: str, start: PositionArgument) -> jlog.ReaderProtocol:
-    """Opens the reader, and tells if it makes the subscriber: a name with a typing error would hold records back unnoticed."""
+    """Opens the reader, and says so if it creates the subscriber: a mistyped name would hold records back unnoticed."""
     try:
         return jlog.open_reader(journal, subscriber, start=start, create=False)
     except SubscriberNotFound:

@@ -63,12 +63,12 @@ def _cell(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-@subscriber.command("add", short_help="Make a subscriber.")
+@subscriber.command("add", short_help="Create a subscriber.")
 @journal_or_topic_argument
 @click.argument("name")
 @click.option("--start", type=POSITION, default="begin", show_default=True, help="Where the subscriber begins to read.")
 def add_subscriber(journal: str, name: str, start: PositionArgument) -> None:
-    """Make the subscriber NAME. From now on JOURNAL keeps the records that it has not committed.
+    """Create the subscriber NAME. From now on JOURNAL keeps the records that it has not committed.
 
     POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
     of a checkpoint.
@@ -122,12 +122,12 @@ def set_subscriber(journal: str, name: str, position: PositionArgument) -> None:
         open_journal(journal).set_subscriber(name, position)
 
 
-@subscriber.command("copy", short_help="Make a subscriber at the position of another one.")
+@subscriber.command("copy", short_help="Create a subscriber at the position of another one.")
 @journal_or_topic_argument
 @click.argument("source", type=SUBSCRIBER, metavar="FROM")
 @click.argument("target", metavar="TO")
 def copy_subscriber(journal: str, source: str, target: str) -> None:
-    """Make the subscriber TO at the position of the subscriber FROM.
+    """Create the subscriber TO at the position of the subscriber FROM.
 
     \b
     Example:

@@ -89,7 +89,7 @@ def _last(journal: str, reading: Reading, end: int, records: int, match: Match |
     if not records:
         return
     reader, gaps = reading.reader, gaps_of(journal)
-    # The offsets of a topic that are no records, such as the ends of transactions, are seen only where it is read.
+    # The offsets of a topic that are not records, such as the ends of transactions, are seen only where it is read.
     if match is None and not is_topic(journal):
         seek_kept(reader, sequence_before(end, records, gaps))
         while reader.position < end and len(batch := reading.batch(end - reader.position)):

@@ -30,7 +30,7 @@ def top(paths: tuple[str, ...], interval: float) -> None:
     Shows the rates of each journal, and for each subscriber its lag, the change of the lag, the age of its next record
     and the bytes that it holds back. `?` lists the keys, `q` quits. Changes nothing and holds nothing back.
 
-    Where stdin or stdout is no terminal it looks twice, one interval apart, prints the result as plain text and ends;
+    Where stdin or stdout is not a terminal it looks twice, one interval apart, prints the result as plain text and ends;
     programs use `jlogtool stats`.
 
     \b

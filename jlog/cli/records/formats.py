@@ -24,7 +24,7 @@ Formatter = Callable[[Records], bytes]
 FORMATS = ("raw", "jsonl", "hex", "pretty")
 FRAMINGS = ("lines", "length32")
 
-EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, which is written behind it
+EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, which is written after it
 
 _BYTES_PER_LINE = 16
 _AS_TEXT = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
@@ -53,7 +53,7 @@ def format_options(command: Command) -> Command:
         type=click.Choice(FRAMINGS),
         default="lines",
         show_default=True,
-        help="For raw: a newline behind each value, or its length in 4 bytes, little-endian, before it.",
+        help="For raw: a newline after each value, or its length in 4 bytes, little-endian, before it.",
     )
     @functools.wraps(command)
     def with_output(*arguments: Any, format_name: str, as_json: bool, framing: str, **options: Any) -> None:

@@ -23,7 +23,7 @@ def chunks(fd: int, name: str) -> Iterator[bytes]:
     while True:
         try:
             chunk = os.read(fd, CHUNK_BYTES)
-        except BlockingIOError:  # another process that has this pipe made it so
+        except BlockingIOError:  # another process that has this pipe has set it so
             select.select([fd], [], [])
             continue
         except OSError as error:
@@ -34,7 +34,7 @@ def chunks(fd: int, name: str) -> Iterator[bytes]:
 
 
 def split_lines(pieces: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
-    """Yields lists of the lines that are complete, without their newline; at the end the bytes behind the last newline."""
+    """Yields lists of the lines that are complete, without their newline; at the end the bytes after the last newline."""
     started: list[bytes] = []  # pieces of a long line, to be joined only once
     started_bytes = 0
     for piece in pieces:

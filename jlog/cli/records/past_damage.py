@@ -1,4 +1,4 @@
-"""Reads on behind damage, forward and backward, for `dump`, `tail` and `read`."""
+"""Reads on after damage, forward and backward, for `dump`, `tail` and `read`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIECE_BYTES = 64 << 20  # bytes that reading backward holds at once, unless one 
 
 
 class Reading:
-    """Reads records and goes on behind damage, with a line on stderr for each damaged place."""
+    """Reads records and goes on after damage, with a line on stderr for each damaged place."""
 
     def __init__(self, reader: jlog.ReaderProtocol) -> None:
         self.reader = reader

@@ -27,7 +27,7 @@ class PaceType(ParamType):
         try:
             return Pace(float(value))
         except ValueError:
-            self.fail(f"{value!r} is no number above 0: 1 is as recorded, 2 twice as fast", param, ctx)
+            self.fail(f"{value!r} is not a number above 0: 1 is as recorded, 2 twice as fast", param, ctx)
 
 
 pace_option = click.option(

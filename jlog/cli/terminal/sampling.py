@@ -20,7 +20,7 @@ SEARCH_EVERY = 10.0  # seconds between two searches of a directory for journals
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates per second between two looks. Counters that began anew in between, in a journal that was made anew, give 0."""
+    """Rates per second between two looks. Counters that began anew in between, in a journal that was created anew, give 0."""
 
     records: float
     bytes: float
