@@ -64,7 +64,7 @@ def test_an_empty_directory_becomes_a_journal(path, make):
 OPENERS = {
     "Journal": jlog.Journal,
     "Reader": jlog.Reader,
-    "named Reader": lambda path: jlog.Reader(path, "billing"),
+    "named Reader": lambda path: jlog.Reader(path, "billing", create=False),
     "Writer": lambda path: jlog.Writer(path, create=False),
     "delete": jlog.Journal.delete,
 }
