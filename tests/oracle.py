@@ -200,7 +200,7 @@ class Page:
     new_end: int
     slots: list[Slot]
     immutable: bytes  # the immutable block's header, if there is one
-    behind: bytes  # the bodies
+    bodies: bytes
 
     @property
     def slot(self) -> Slot:
@@ -219,7 +219,7 @@ class Page:
     def body(self, parity: int, used: int) -> bytes:
         """Less than `used` where the file ends before."""
         begin = self.body_at(parity) - PAGE_BYTES
-        return self.behind[begin : begin + used]
+        return self.bodies[begin : begin + used]
 
 
 @dataclass
@@ -304,7 +304,7 @@ def check_structure(path: str, offset: int, structure: bytes, magic: bytes, uuid
 
 def read_meta(path: str) -> dict[str, Any]:
     name = os.path.join(path, "journal.meta")
-    require(os.path.exists(name), name, 0, "there is none, so that this is no journal")
+    require(os.path.exists(name), name, 0, "there is none, so this is not a journal")
     text = read_file(name)
     first = re.match(rb"jlog (\d+) crc32c=([0-9a-f]{8})\n", text)
     require(first, name, 0, "the first line is not a journal's")
@@ -321,7 +321,7 @@ def read_meta(path: str) -> dict[str, Any]:
 
 
 def read_dual_slot(path: str, form: struct.Struct, magic: bytes, uuid: bytes, strict: bool) -> tuple[Any, ...]:
-    """The fields behind the uuid of the newer valid copy, with its generation before them. `strict`: both are valid."""
+    """The fields after the uuid of the newer valid copy, with its generation before them. `strict`: both are valid."""
     text = read_file(path)
     valid, problems = [], []
     for offset in (0, COPY_BYTES):
@@ -401,7 +401,7 @@ def read_page(path: str, uuid: bytes) -> Page | None:
     if not os.path.exists(name):
         return None
     with open(name, "rb") as file:
-        page, behind, found = file.read(PAGE_BYTES), file.read(), os.fstat(file.fileno())
+        page, bodies, found = file.read(PAGE_BYTES), file.read(), os.fstat(file.fileno())
     if len(page) < PAGE_BYTES:
         return None
     magic, layout, status, page_uuid, boot, device, inode, capacity, _, _ = PAGE_HEAD.unpack_from(page)
@@ -424,20 +424,20 @@ def read_page(path: str, uuid: bytes) -> Page | None:
         unwritten=unwritten,
         reservation_limit=reservation,
         durable_end=durable,
-        capacity=capacity_of(counting, behind, capacity),
+        capacity=capacity_of(counting, bodies, capacity),
         new_inode=new_inode * (incarnation & 1),
         new_end=new_end,
         slots=slots,
         immutable=page[PAGE_IMMUTABLE_AT : PAGE_IMMUTABLE_AT + BLOCK_HEADER.size],
-        behind=behind,
+        bodies=bodies,
     )
 
 
-def capacity_of(slots: list[Slot], behind: bytes, stated: int) -> int:
+def capacity_of(slots: list[Slot], bodies: bytes, stated: int) -> int:
     """The stated one, which no checksum covers; or the one of the file's size, where only with that the bodies are whole."""
-    for capacity in (stated, len(behind) // 2):
-        bodies = [behind[(slot.generation & 1) * capacity :][: slot.used] for slot in slots]
-        if all(not slot.used or crc32c(body) == slot.body_crc for slot, body in zip(slots, bodies, strict=True)):
+    for capacity in (stated, len(bodies) // 2):
+        found = [bodies[(slot.generation & 1) * capacity :][: slot.used] for slot in slots]
+        if all(not slot.used or crc32c(body) == slot.body_crc for slot, body in zip(slots, found, strict=True)):
             return capacity
     return stated
 
@@ -794,12 +794,12 @@ class Walk:
         begins = (header.first_sequence, header.base_time_us) == (block.first_sequence, block.base_time_us)
         holds = (header.record_count, header.raw_bytes) == (len(records), len(block.raw))
         durable = header.durable_end <= header.first_sequence
-        require(plain, page.path, at + 4, "the immutable block is no plain block of records")
+        require(plain, page.path, at + 4, "the immutable block is not a plain block of records")
         require(header.raw_crc == crc32c(block.raw), page.path, at + 16, "the immutable block has another body")
         require(holds, page.path, at + 20, "the immutable block does not hold what its word says")
         require(begins, page.path, at + 32, "the immutable block does not begin as its slot and body do")
         require(latest_us <= header.max_timestamp_us, page.path, at + 48, f"a record is of {latest_us} us")
-        require(durable, page.path, at + 64, "durable_end lies behind the immutable block's beginning")
+        require(durable, page.path, at + 64, "durable_end is beyond the immutable block's beginning")
         follows = (page.slot.segment, page.slot.offset, page.slot.first_sequence) == block.end
         slot_at = PAGE_SLOTS_AT + SLOT.size * (page.generation & 1)
         require(follows, page.path, slot_at, "the open block does not begin where the immutable one ends")
@@ -971,10 +971,10 @@ def check_segments(contents: Contents) -> None:
             f"epoch {segment.epoch} is not, or no longer, in force",
         )
         newest = numbers.index(segment.epoch)
-        require(segment.first_sequence >= contents.epochs[newest][1], path, 32, "its epoch began behind it")
+        require(segment.first_sequence >= contents.epochs[newest][1], path, 32, "its epoch began after it")
         for block in segment.blocks:
             durable = block.durable_end <= block.first_sequence
-            require(durable, path, block.offset + 64, "durable_end lies behind the block's beginning")
+            require(durable, path, block.offset + 64, "durable_end is beyond the block's beginning")
             timeless = block.record_count or block.max_timestamp_us == NO_TIME
             require(timeless, path, block.offset + 48, "without records it has a latest time")
             require(block.raw_bytes or block.kind == STATE, path, block.offset, "a block of records is empty")
@@ -1057,7 +1057,7 @@ def check_bounds(contents: Contents) -> None:
     path, bounds, page = os.path.join(contents.path, "bounds"), contents.bounds, contents.page
     end, next_sequence = contents.end, contents.next_sequence
     first, reservation, closed = bounds.first_sequence, bounds.reservation_limit, bounds.closed
-    require(first <= next_sequence, path, 40, f"first_sequence {first} is behind the end {next_sequence}")
+    require(first <= next_sequence, path, 40, f"first_sequence {first} is beyond the end {next_sequence}")
     require(reservation >= next_sequence, path, 72, f"the end {next_sequence} is beyond the reservation {reservation}")
     if closed is not None:
         # The next opening may have begun a segment there, and be killed before it took the note away.
@@ -1069,7 +1069,7 @@ def check_bounds(contents: Contents) -> None:
     check_mark(contents, path)
     if page and page.current:
         require(page.reservation_limit <= reservation, page.path, PAGE_RESERVATION_AT, "the page reserves more than bounds")
-        require(page.durable_end <= end[2], page.path, PAGE_DURABLE_AT, "durable_end is behind the last block")
+        require(page.durable_end <= end[2], page.path, PAGE_DURABLE_AT, "durable_end is beyond the last block")
 
 
 def synced_mark_of(contents: Contents) -> tuple[int, int, int]:
@@ -1081,7 +1081,7 @@ def synced_mark_of(contents: Contents) -> tuple[int, int, int]:
 
 def check_mark(contents: Contents, path: str) -> None:
     segment, offset, sequence = mark = synced_mark_of(contents)
-    require(mark <= contents.end and sequence <= contents.end[2], path, 48, f"the mark {mark} is behind the end")
+    require(mark <= contents.end and sequence <= contents.end[2], path, 48, f"the mark {mark} is beyond the end")
     for found in contents.segments:
         if found.first_sequence == segment:
             places = {(block.offset, block.first_sequence) for block in found.blocks}
@@ -1102,7 +1102,7 @@ def check_positions(contents: Contents) -> None:
         allowed = len(name.encode()) <= 200 and not control and not name.isdigit() and name not in ("begin", "end")
         require(allowed, path, 0, "no subscriber or checkpoint may have this name")
         require(position.epoch in numbers, path, 40, f"epoch {position.epoch} is not in journal.meta")
-        require(position.sequence <= limit, path, 48, f"position {position.sequence} is behind the end {limit}")
+        require(position.sequence <= limit, path, 48, f"position {position.sequence} is beyond the end {limit}")
 
 
 def check_index(contents: Contents, segment: Segment) -> None:

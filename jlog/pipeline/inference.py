@@ -107,7 +107,7 @@ def _parsed(value: str | bytes) -> dict[str, object] | None:
 
 
 def _kind_of(value: object) -> DataType:
-    """Returns the type of a value that is no container. A number that fits into no type stays text."""
+    """Returns the type of a value that is not a container. A number that fits into no type stays text."""
     if isinstance(value, bool):
         return BooleanType()
     if isinstance(value, int):

@@ -100,8 +100,8 @@ cdef int roll(WritingProcess process, Operation *operation) noexcept nogil:
 
 
 cdef int ingest(WritingProcess process, Ingest *ingest) noexcept nogil:
-    """Makes the prepared file, a synced segment with all its records, the open segment. Does nothing if other records came
-    since the generation that it was completed for."""
+    """Turns the prepared file, a synced segment with all its records, into the open segment. Does nothing if other records
+    came since the generation that it was completed for."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef int status = drain(process, &ingest.new.head)

@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 from jlog._core.buffer.page cimport jlog_buffer, jlog_page
 
 cdef enum:
-    RETAINED_MAX = 32  # twice as many segments as the synced mark may stay behind
+    RETAINED_MAX = 32  # twice as many segments as the synced mark may lag by
 
 cdef struct Descriptor:
     uint64_t segment

@@ -216,9 +216,10 @@ cdef class Writer:
         return self.extend_body(body_of_arrow(data), state)
 
     def ingest(self, path, pieces, /, state=None):
-        """Makes the file that a jlog.ingest.SegmentBuilder has written the newest segment, without copying it. Readers see all
-        of its records together, and with them the new `state`, as extend takes it. Returns the sequence of the first record.
-        Returns None, and changes nothing, if the file cannot be ingested: then read_piece and extend_body append the records.
+        """Turns the file that a jlog.ingest.SegmentBuilder has written into the newest segment, without copying it. Readers see
+        all of its records together, and with them the new `state`, as extend takes it. Returns the sequence of the first
+        record. Returns None, and changes nothing, if the file cannot be ingested: then read_piece and extend_body append the
+        records.
 
         path: a file on the journal's file system. It keeps this name, and gets a second one in the journal. The builder is
             closed, and the file must not be changed any more.

@@ -106,7 +106,7 @@ def test_rates_and_lag_move_with_a_writing_process_and_a_reader(top, quiet):
     terminal = top(quiet)
     with start("append", quiet) as writer:
 
-        def behind(title: str) -> str:
+        def reader_figure(title: str) -> str:
             return subscriber_figures(terminal, "behind").get(title, "")
 
         def journal(title: str) -> str:
@@ -117,16 +117,16 @@ def test_rates_and_lag_move_with_a_writing_process_and_a_reader(top, quiet):
 
         terminal.until(lambda: journal("WR") == "1", feed)
         terminal.until(lambda: journal("REC/S") not in ("", "-", "0") and journal("BYTES/S") not in ("", "-", "0B"), feed)
-        terminal.until(lambda: behind("LAG/S").startswith("+"), feed)
+        terminal.until(lambda: reader_figure("LAG/S").startswith("+"), feed)
         with jlog.Reader(quiet, "behind") as reader:
 
             def read() -> None:
                 reader.read(20)
                 reader.commit()
 
-            terminal.until(lambda: behind("LAG/S").startswith("-"), read)
-            terminal.until(lambda: behind("READ/S") not in ("-", "0", ""), read)
-            terminal.until(lambda: behind("STATE") == "read")
+            terminal.until(lambda: reader_figure("LAG/S").startswith("-"), read)
+            terminal.until(lambda: reader_figure("READ/S") not in ("-", "0", ""), read)
+            terminal.until(lambda: reader_figure("STATE") == "read")
         writer.stdin.close()
         assert writer.wait(HUNG_SECONDS) == 0
     terminal.until(lambda: journal("WR") == "0")

@@ -79,12 +79,12 @@ def test_a_broker_that_knows_fewer_partitions_is_behind(witness, topic, url, jou
 def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again(witness, topic, url, monkeypatch, what):
     answer, unknown = Cluster.answer, ["once", "twice"]
 
-    def behind(self, future, asked, *more, **needs):
+    def answered_late(self, future, asked, *more, **needs):
         if asked.startswith(what) and unknown:
             raise jlog.JournalNotFound(unknown.pop())
         return answer(self, future, asked, *more, **needs)
 
-    monkeypatch.setattr(Cluster, "answer", behind)
+    monkeypatch.setattr(Cluster, "answer", answered_late)
     cluster = Cluster(Settings(parse(url)))
     with pytest.raises(jlog.JournalNotFound):
         cluster.config(topic)

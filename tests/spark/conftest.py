@@ -46,7 +46,7 @@ def _java() -> None:
 @pytest.fixture(scope="session")
 def _spark_environment(_java: None) -> Iterator[None]:
     """Spark starts its Python workers with `python3`, and they must find jlog in a checkout too. Sockets, which killed
-    processes of Spark's leave behind, are in a directory that goes with the tests; a socket's path is short."""
+    processes of Spark leave behind, are in a directory that goes with the tests; a socket's path is short."""
     with (
         tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as temporary,
         pytest.MonkeyPatch.context() as patch,

@@ -514,9 +514,9 @@ def test_the_report_has_the_distance_to_the_latest_record(root: Path) -> None:
     end = reader.latestOffset(begin, reader.getDefaultReadLimit())
     latest = reader.reportLatestOffset()
     for name, size in (("large", 100), ("little", 10)):
-        behind = size - end[name]["sequence"]
-        assert latest[name]["recordsBehindLatest"] == behind > 0
-        assert abs(latest[name]["bytesBehindLatest"] - behind * 100) < behind * 20 + 200
+        lag = size - end[name]["sequence"]
+        assert latest[name]["recordsBehindLatest"] == lag > 0
+        assert abs(latest[name]["bytesBehindLatest"] - lag * 100) < lag * 20 + 200
         assert set(end[name]) == {"sequence", "uuid", "epoch"}  # what Spark stores and compares is the position alone
     reader.latestOffset(end, ReadAllAvailable())
     found = reader.reportLatestOffset()

@@ -578,7 +578,7 @@ def test_bounds_that_contradict_the_segments_are_refused(empty, bounds, reason):
     refused(empty, reason)
 
 
-@pytest.mark.parametrize(("sequence", "epoch", "reason"), [((1 << 24) + 1, EPOCH, "behind the end"), (0, 5, "epoch 5")])
+@pytest.mark.parametrize(("sequence", "epoch", "reason"), [((1 << 24) + 1, EPOCH, "beyond the end"), (0, 5, "epoch 5")])
 def test_a_position_that_cannot_be_is_refused(empty, sequence, epoch, reason):
     write_segment(empty, short(b"0"))
     write_position(empty, "checkpoints/before", sequence, epoch)
@@ -619,8 +619,8 @@ def test_a_chain_that_ends_before_a_current_page_is_refused(empty):
         ({"base_us": NOW_US - 1}, "does not begin as"),
         ({"latest_us": NOW_US - 1}, "a record is of"),
         ({"durable_end": 2}, "durable_end"),
-        ({"has_state": True}, "no plain block"),
-        ({"kind": 2}, "no plain block"),
+        ({"has_state": True}, "not a plain block"),
+        ({"kind": 2}, "not a plain block"),
         ({"count": 2}, "does not hold"),
     ],
 )
@@ -651,7 +651,7 @@ def test_an_immutable_block_with_a_flipped_bit_is_refused(empty, at, reason):
     refused(empty, reason)
 
 
-def test_an_open_block_not_behind_the_immutable_one_is_refused(empty):
+def test_an_open_block_not_after_the_immutable_one_is_refused(empty):
     segment = write_segment(empty, short(b"0"))
     write_page(empty, segment.end, before=short(b"immutable"), unwritten=3)
     page = bytearray((empty / "precommit").read_bytes())

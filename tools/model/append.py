@@ -42,8 +42,8 @@ def direct(m, p):
     place, first, word = m.open_slot()
     if word:  # needs a rotation of its own: a takeover knows only one place
         if m.wrong("one rotation for the open block and a direct one"):
-            behind = place[0], place[1] + m.size(word)
-            m.write(behind, (first + len(word), m.spec.programs[p.pid][p.op][1:]))
+            after = place[0], place[1] + m.size(word)
+            m.write(after, (first + len(word), m.spec.programs[p.pid][p.op][1:]))
         return close(m, p)
     m.direct = m.generation
     mark_state(m, p)

@@ -114,7 +114,7 @@ def lock_to_store(m, pid):
 def write(m, pid):
     inode = descriptor(m, pid)
     blocks = m.files[inode]
-    # Behind the end of a shorter file there would be a gap, which no reader can pass.
+    # Beyond the end of a shorter file there would be a gap, which no reader can pass.
     m.files = put(m.files, inode, (*blocks[: m.end], m.published + 1))
     m.synced = put(m.synced, inode, min(m.synced[inode], m.end))
     m.go(pid, "rotate")

@@ -126,9 +126,9 @@ def take_or_free(m, pid):
             m.set_holder(lock, None)
         return m.went_on(pid)
     if how != "?":
-        behind = [held for held in m.held(pid) if held in LAST or ORDER.index(held) >= ORDER.index(lock)]
-        if behind:
-            raise Violation(f"{call} waits for {lock} while it has {behind}")
+        later = [held for held in m.held(pid) if held in LAST or ORDER.index(held) >= ORDER.index(lock)]
+        if later:
+            raise Violation(f"{call} waits for {lock} while it has {later}")
     if m.holder(lock) is None:
         m.set_holder(lock, pid)
         return m.went_on(pid)

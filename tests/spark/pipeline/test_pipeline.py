@@ -435,9 +435,9 @@ def test_a_report_says_how_old_an_archives_newest_record_is(spark: SparkSession,
         jlog.Journal(tmp_path / "journal").archive()
     reports: list[dict[str, Any]] = []
     Pipeline(replace(plan, sources=(url,)), on_batch=reports.append).run(spark)
-    (behind,) = reports[-1]["behind"].values()
-    assert behind["records"] == 0
-    assert 100 <= behind["newest_record_age"] <= 100 + HUNG_SECONDS
+    (lag,) = reports[-1]["behind"].values()
+    assert lag["records"] == 0
+    assert 100 <= lag["newest_record_age"] <= 100 + HUNG_SECONDS
 
 
 class Cut(Exception):
