@@ -21,8 +21,9 @@ class Writer(writer.Writer):
     """Appends records to the journal at `path`, creating it if there is none.
 
     Any number of processes and threads may have writers on one journal at once, with any options, in any mix: order is
-    total, and one writer's records keep theirs. Objects are thread-safe; after a fork the child's raise JournalClosed and
-    the parent's go on. A writer pickles as its path and options and opens the journal anew where it is unpickled.
+    total, and one writer's records keep theirs. Objects are thread-safe. After a fork the parent's writer goes on, and the
+    child's opens the journal anew, with the same options, at its first call. A writer pickles as its path and options and opens
+    the journal anew where it is unpickled.
 
     What an acknowledged record survives: the death of any process, at any instruction; a power loss with sync="append";
     with sync="interval" once sync_interval has passed, while a writing process lives; always once sync() has returned.
@@ -91,8 +92,12 @@ class Writer(writer.Writer):
         self._given = {**options, **given}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self._given)
+        return _open, (self.path, self._given)
+
+    def _anew(self) -> Writer:
+        """Opens the journal for a child of a fork: the core calls this."""
+        return _open(self.path, self._given)
 
 
-def _reopen(path: str, options: dict[str, Any]) -> Writer:
+def _open(path: str, options: dict[str, Any]) -> Writer:
     return Writer(path, **options)

@@ -88,22 +88,41 @@ cdef class Writer:
         self.token = self.attachment.process.locks.file.token
 
     def __repr__(self):
-        state = "closed" if self.token == CLOSED else f"next_sequence={self.next_sequence}"
+        if self.token == CLOSED:
+            state = "closed"
+        elif self.process[0] != self.token:
+            state = "of the parent process, until its first call"
+        else:
+            state = f"next_sequence={self.next_sequence}"
         return f"<jlog.Writer {self.path!r} {state}>"
 
     cdef Deadline deadline(self):
         """Returns the deadline of a call that begins now."""
         return NEVER if self.lock_timeout is None else Deadline(self.lock_timeout)
 
-    cdef int raise_if_closed(self) except -1:
-        if self.token == CLOSED or self.process[0] != self.token:
+    cdef int ensure_open(self) except -1:
+        """Raises JournalClosed if this writer is closed. In a child of a fork it opens the journal anew."""
+        if self.token == CLOSED:
             raise closed_error(self.path)
+        if self.process[0] != self.token:
+            self.open_in_child()
+        return 0
+
+    cdef int open_in_child(self) except -1:
+        """Opens the journal for this process, with the writer's own options. What is the parent's stays the parent's."""
+        cdef Writer own = self._anew()
+        if self.token == CLOSED or self.process[0] == self.token:  # another thread was first
+            own.close()
+            return self.ensure_open()
+        inherited = self.attachment  # until the end: no other thread may run before the token is set
+        self.attachment, self.buffer, self.process, self.token = own.attachment, own.buffer, own.process, own.token
+        own.attachment, own.token = None, CLOSED
         return 0
 
     cdef Attachment opened(self):
-        """Returns the attachment, or raises JournalClosed. The caller's reference keeps the attachment alive during a call,
+        """Returns the attachment of this process, or raises JournalClosed. The caller's reference keeps it alive during a call,
         while another thread may close this writer."""
-        self.raise_if_closed()
+        self.ensure_open()
         return self.attachment
 
     # --- Appending ----------------------------------------------------------------------------------------------
@@ -125,7 +144,7 @@ cdef class Writer:
         cdef jlog_page *page
         if type(value) is bytes and key is None and headers is None and timestamp_us is None and self.buffered:
             if self.token == CLOSED or self.process[0] != self.token:
-                raise closed_error(self.path)
+                self.ensure_open()
             # Nothing between the lock and the unlock touches a Python object.
             page = self.buffer.page
             now_us = jlog_now_us(&self.clock)
@@ -162,7 +181,7 @@ cdef class Writer:
             return self.extend_values((as_bytes(value, "value"),), None)
         body = EncodedRecords()
         body.add(value, key, headers, timestamp_us)
-        self.raise_if_closed()
+        self.ensure_open()
         if self.buffered:
             page = self.buffer.page
             now_us = jlog_now_us(&self.clock)
@@ -188,7 +207,7 @@ cdef class Writer:
         """
         cdef tuple items = tuple(values)
         cdef EncodedRecords body
-        self.raise_if_closed()
+        self.ensure_open()
         columns = [check_column(name, column, len(items)) for name, column in
                    (("keys", keys), ("headers", headers), ("timestamps_us", timestamps_us))]
         if columns == [None, None, None]:
@@ -212,7 +231,7 @@ cdef class Writer:
         do not have, a timestamp without a time zone or out of range, a header or a header's key that is null, and an array
         whose offsets point outside its buffers; RecordTooLarge above 1.5 GiB.
         """
-        self.raise_if_closed()
+        self.ensure_open()
         return self.extend_body(body_of_arrow(data), state)
 
     def ingest(self, path, pieces, /, state=None):
@@ -230,12 +249,11 @@ cdef class Writer:
         The file itself is synced. That it belongs to the journal survives a power loss only after sync(), as with appended
         records. Raises as extend does; ValueError for pieces that are not the builder's; JournalError if the file was cut off.
         """
-        cdef Attachment attachment = self.attachment
+        cdef Attachment attachment
         cdef Deadline deadline = self.deadline()
-        self.raise_if_closed()
         entries = {as_bytes(key, "a key of state"): None if value is None else as_bytes(value, "a value of state")
                    for key, value in (state or {}).items()}
-        self.raise_if_closed()
+        attachment = self.opened()
         attachment.pin()
         try:
             sequence = ingest(attachment.operations, os.fspath(path), pieces, entries, deadline)
@@ -254,7 +272,7 @@ cdef class Writer:
 
     cdef object extend_values(self, tuple items, state):
         """Appends values without keys, headers and timestamps. They are encoded under the lock, straight into the buffer."""
-        cdef Attachment attachment = self.attachment
+        cdef Attachment attachment
         cdef Append append
         cdef uint64_t total = 0
         if state:
@@ -265,7 +283,7 @@ cdef class Writer:
             total += <uint64_t> JLOG_SHORT_BYTES + PyBytes_GET_SIZE(value)
             if PyBytes_GET_SIZE(value) > JLOG_VALUE_BYTES_MAX:
                 raise RecordTooLarge(f"a value has at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB), not {len(value)}")
-        self.raise_if_closed()
+        attachment = self.opened()
         if not self.buffered or total + JLOG_BASE_BYTES > self.buffer.page.capacity:
             return self.extend_body(EncodedRecords.of_values(items), None)
         memset(&append, 0, sizeof(append))
@@ -290,8 +308,7 @@ cdef class Writer:
 
     def extend_body(self, EncodedRecords body not None, state=None):
         """Appends the records of a body, all or none. Returns the sequence of the first. A body can be appended only once."""
-        cdef Attachment attachment = self.attachment
-        self.raise_if_closed()
+        cdef Attachment attachment = self.opened()
         body.take()
         if not state and body.count == 0:
             return self.next_sequence
@@ -357,7 +374,7 @@ cdef class Writer:
             detach(attachment, deadline=deadline)
 
     def __enter__(self):
-        self.raise_if_closed()
+        self.ensure_open()
         return self
 
     def __exit__(self, *_):
@@ -375,13 +392,13 @@ cdef class Writer:
     @property
     def next_sequence(self):
         """The sequence that the next record gets, if no other writer comes first."""
-        self.raise_if_closed()
+        self.ensure_open()
         return self.buffer.page.next_sequence
 
     @property
     def precommit(self):
         """Bytes of the pre-commit buffer that this writer uses; 0 if it bypasses the buffer."""
-        self.raise_if_closed()
+        self.ensure_open()
         return self.buffer.page.capacity if self.buffered else 0
 
 

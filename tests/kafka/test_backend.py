@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -91,6 +92,26 @@ def test_append_tells_no_sequence(url):
     with open_writer(url) as writer:
         assert writer.append(b"x") is None
         assert writer.extend([b"x"]) is None
+
+
+def test_a_fork_closes_the_childs_writer(witness, topic, url):
+    """The threads of the client are in the parent, whose writer goes on."""
+    witness.make(topic)
+    with open_writer(url) as writer:
+        writer.append(b"before")
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                with pytest.raises(jlog.JournalClosed):
+                    writer.append(b"child")
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        writer.append(b"after")
+    with open_reader(url) as reader:
+        assert [record.value for record in reader] == [b"before", b"after"]
 
 
 def test_an_option_that_a_topic_cannot_have_is_refused(url):

@@ -1,4 +1,4 @@
-"""After a fork the child's objects raise and the parent's go on; a child takes nothing from its parent."""
+"""After a fork the child's writer opens anew, its readers raise, and the parent's objects go on: a child takes nothing away."""
 
 import os
 import signal
@@ -9,13 +9,7 @@ import jlog
 from elsewhere import run_python
 from processes.units import check_units, read_all
 
-RAISES = {
-    "append": "JournalClosed",
-    "extend": "JournalClosed",
-    "flush": "JournalClosed",
-    "sync": "JournalClosed",
-    "roll": "JournalClosed",
-    "next_sequence": "JournalClosed",
+FOUND = {
     "read r": "JournalClosed",
     "commit r": "JournalClosed",
 }
@@ -37,9 +31,9 @@ def fork(parent, path):
     return parent.told["forked"] if "forked" in parent.told else parent.wait_for("forked")
 
 
-def test_the_childs_objects_raise_and_the_parents_go_on(parent, tmp_path):
+def test_the_childs_readers_raise_and_the_parents_go_on(parent, tmp_path):
     _, found = fork(parent, tmp_path / "j")
-    assert found == RAISES
+    assert found == FOUND
     parent.call("append", "w", 5)
     assert parent.call("read", "r", 100) == list(range(10))
     parent.call("commit", "r")
@@ -47,11 +41,89 @@ def test_the_childs_objects_raise_and_the_parents_go_on(parent, tmp_path):
     check_units(tmp_path / "j", parent.acknowledged)
 
 
-def test_a_child_opens_the_journal_for_itself(parent, tmp_path):
-    """It writes beside its parent."""
+def test_the_childs_writer_opens_the_journal_anew(parent, tmp_path):
+    """Both append to it at once."""
     parent.call("fork_and_append", "w", str(tmp_path / "j"), "forked")
     records = check_units(tmp_path / "j", parent.acknowledged)
     assert len(records) == 45
+
+
+def test_every_call_of_a_writer_opens_it_in_a_child(tmp_path):
+    """Also for several threads at once; close() alone opens nothing."""
+    path = tmp_path / "j"
+    run_python(f"""
+import threading, jlog
+path = {str(path)!r}
+writer = jlog.Writer(path, precommit=8192, lock_timeout=5)
+
+def in_child(call):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            call()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0, call
+
+def in_threads():
+    threads = [threading.Thread(target=writer.append, args=(b"thread",)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert writer.next_sequence >= 8
+    writer.close()
+    assert repr(writer).endswith("closed>")
+
+def closes():
+    assert "parent" in repr(writer)
+    writer.close()
+    try:
+        writer.append(b"closed")
+    except jlog.JournalClosed:
+        return
+    raise AssertionError("it is open")
+
+import traceback
+calls = [
+    lambda: writer.append(b"plain"),
+    lambda: writer.append(b"keyed", key=b"key"),
+    lambda: writer.extend([b"several", b"values"]),
+    lambda: writer.extend([b"state"], state={{b"key": b"value"}}),
+    lambda: writer.extend_body(writer.body()),
+    writer.flush, writer.sync, writer.roll,
+    lambda: writer.next_sequence,
+    lambda: writer.__enter__(),
+    in_threads,
+    closes,
+]
+for call in calls:
+    in_child(call)
+writer.append(b"parent")
+writer.close()
+""")
+    with jlog.Reader(path) as reader:
+        values = list(reader.values())
+    assert sorted(values) == sorted([b"plain", b"keyed", b"several", b"values", b"state", *[b"thread"] * 8, b"parent"])
+
+
+def test_a_child_of_an_exclusive_writer_is_refused(tmp_path):
+    """The parent is the only writing process as long as it lives."""
+    run_python(f"""
+import jlog
+writer = jlog.Writer({str(tmp_path / "j")!r}, exclusive=True)
+pid = os.fork()
+if pid == 0:
+    try:
+        writer.append(b"child")
+        os._exit(1)
+    except jlog.JournalLocked:
+        os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+assert writer.append(b"parent") == 0
+""")
 
 
 def test_a_child_outlives_its_parent_without_its_slot_and_names(parent, spawn, tmp_path):
