@@ -44,6 +44,15 @@ def test_all_commits_of_a_branch_are_the_change(repository: Path) -> None:
     assert exhaustive.changed_files(repository) == ["fourth", "third"]
 
 
+def test_moved_code_has_no_exhaustive_tests(repository: Path) -> None:
+    """They would not end within the time of CI."""
+    for number in range(exhaustive.MOVED_FILES):
+        (repository / f"moved {number}").touch()
+    git(repository, "add", ".")
+    commit(repository, "third")
+    assert exhaustive.changed_files(repository) == []
+
+
 def test_a_checkout_without_history_has_no_change(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     shallow = tmp_path_factory.mktemp("checkout")
     git(shallow, "clone", "--quiet", "--depth=1", f"file://{repository}", "shallow")
