@@ -114,7 +114,7 @@ cdef class Writer:
         if self.token == CLOSED or self.process[0] == self.token:  # another thread was first
             own.close()
             return self.ensure_open()
-        inherited = self.attachment  # until the end: no other thread may run before the token is set
+        _inherited = self.attachment  # kept until the end: no other thread may run before the token is set
         self.attachment, self.buffer, self.process, self.token = own.attachment, own.buffer, own.process, own.token
         own.attachment, own.token = None, CLOSED
         return 0
