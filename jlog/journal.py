@@ -260,7 +260,7 @@ class Journal:
         check_name(name, SUBSCRIBER)
         with position_files.table_locked(self._path, self._deadline()):
             if position_files.exists(self._path, SUBSCRIBER, name):
-                raise SubscriberExists(f"{self._path} has a subscriber {name!r} already; remove it, or choose another name")
+                raise SubscriberExists(f"{self._path} already has a subscriber {name!r}; remove it, or choose another name")
             sequence = self._kept(self._find(start)) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
             position_files.create(self._path, self._meta, SUBSCRIBER, name, sequence)
 

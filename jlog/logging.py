@@ -95,7 +95,7 @@ class JournalHandler(logging.Handler):
             self._try_to_open()
         else:
             if options:
-                raise TypeError(f"the writer is open already; give it {', '.join(options)} where it is created")
+                raise TypeError(f"the writer is already open; give {', '.join(options)} to jlog.Writer instead")
             self.path = journal.path
             self._open = lambda: copy.copy(journal)  # copies as pickling does, by path and options
             self._ours = False

@@ -109,7 +109,7 @@ def _check_age(name: str, age: Any) -> None:
     if not isinstance(age, timedelta):
         raise TypeError(f"{name} must be a datetime.timedelta, such as timedelta(days=7), or None, not {age!r}")
     if age <= timedelta(0):
-        raise ValueError(f"{name} must be longer than no time, or None for no limit, not {age}")
+        raise ValueError(f"{name} must be above zero, or None for no limit, not {age}")
     _age_of(name, age.total_seconds())  # it is stored in seconds, which are rounded
 
 
@@ -125,8 +125,8 @@ def _check_archive(url: Any) -> None:
 
     if urlsplit(url).password:
         raise ValueError(
-            "an archive's URL is in journal.meta, where every reader of the journal sees it: leave the password out of it; "
-            "fsspec takes it from its configuration"
+            "leave the password out of the archive's URL, which every reader of the journal sees in journal.meta; fsspec "
+            "takes it from its configuration"
         )
 
 
@@ -257,7 +257,7 @@ def stored_options(stored: dict[str, Any]) -> dict[str, Any]:
     found = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, "retention": kept, **stored}
     check_options({name: value for name, value in found.items() if name != "retention"})
     if check_precommit(found["precommit"]) == 0:
-        raise ValueError("precommit is 0, and a journal has a buffer")
+        raise ValueError("precommit is 0, but a journal needs a buffer")
     stored_retention = found["retention"]
     if not isinstance(stored_retention, dict):
         raise TypeError(f"retention must be a JSON object, not {stored_retention!r}")

@@ -57,7 +57,7 @@ class Archive:
             self._uuid = uuid
             return
         if url.lower().startswith("kafka:"):
-            raise JournalError(f"{url} is a Kafka topic, and no archive; jlog.open_reader reads topics")
+            raise JournalError(f"{url} is a Kafka topic, not an archive; read it with jlog.open_reader")
         if not is_url(url):
             raise ValueError(f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}")
         self._folder, self._names = find(ArchiveFolder(url))
@@ -135,7 +135,7 @@ class Archive:
                 path = self._folder.url_of(segment_name(number))
                 self._known[number] = from_json(content, self._folder.url_of(name), path)
                 if self._known[number].first_sequence != number:
-                    raise CorruptJournal(self._folder.url_of(name), 0, "it describes a segment that has another name")
+                    raise CorruptJournal(self._folder.url_of(name), 0, "it describes another segment than its name says")
         return [self._known[number] for number in numbers]
 
     @property
@@ -292,8 +292,8 @@ class Archive:
             self._names[wanted.name] = wanted.size_bytes
             if not self._holds(wanted):
                 raise JournalError(
-                    f"{wanted.path} does not read back as it was written; nothing was removed: see to the archive, and clean "
-                    "again"
+                    f"{wanted.path}: its copy in the archive has other bytes, so nothing was removed; check the archive's "
+                    "storage, then clean again"
                 )
         index_file, manifest = index_name(wanted.first_sequence), manifest_name(wanted.first_sequence)
         if index is not None:
@@ -347,9 +347,9 @@ class Archive:
             there = self._folder.read([META], BYTES_MAX)[0]
             if parse_meta(there, self._folder.url_of(META)).epochs != ours.epochs:
                 raise JournalError(
-                    f"{self.url} is the archive of another copy of this journal: {self._path} was copied, restored or repaired "
-                    f"since. Give it an archive of its own; or, if the other one is gone and this one goes on in its place, "
-                    f"remove {self._folder.url_of(META)}"
+                    f"{self.url} is the archive of another copy of this journal: {self._path} was copied, restored or "
+                    "repaired since. Give it an archive of its own; or, if this journal replaces the other copy, remove "
+                    f"{self._folder.url_of(META)}"
                 )
             self._claimed = there == content
         if not self._claimed:

@@ -26,15 +26,17 @@ def find(folder: ArchiveFolder) -> tuple[ArchiveFolder, dict[str, int | None]]:
     """Finds the folder of the one journal that is archived there. Returns it with the sizes of its files."""
     names = folder.sizes()
     if "bounds" in names:
-        raise JournalError(f"{folder.url} is a journal, and no archive; open it by its path")
+        raise JournalError(f"{folder.url} is a journal, not an archive; open it by its path")
     if any(MANIFEST.match(name) for name in names):
         return folder, names
     uuids = sorted(name for name, size in names.items() if size is None and _UUID.match(name))
     if not uuids:
-        raise JournalNotFound(f"{folder.url} holds no archived journal; name what Retention(archive=) has", folder.url)
+        raise JournalNotFound(
+            f"{folder.url} contains no archived journal; give the URL that Retention(archive=) was given", folder.url
+        )
     if len(uuids) > 1:
         choices = ", ".join(folder.url_of(uuid) for uuid in uuids)
-        raise JournalError(f"{folder.url} holds the archives of several journals; name one of {choices}")
+        raise JournalError(f"{folder.url} contains the archives of several journals; give one of {choices}")
     found = folder.below(uuids[0])
     return found, found.sizes()
 

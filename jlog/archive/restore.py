@@ -76,7 +76,7 @@ def _fetch(archive: Archive, segment: ArchivedSegment, work: str, meta: Meta) ->
     with Directory(work) as directory, directory.made(segment.name) as fd:
         archive.folder.copy(segment.name, fd)
         if not is_whole(segment, *file_size_and_crc(fd)):
-            raise CorruptJournal(segment.path, 0, "it is not what was archived, and is not restored")
+            raise CorruptJournal(segment.path, 0, "it differs from what was archived, so it is not restored")
     if segment.sound:
         write_index(work, segment.first_sequence, meta.uuid, segment.size_bytes, "next.restore.idx")
 

@@ -56,8 +56,8 @@ class ArchiveFolder:
         except Exception as error:
             told = str(error) or type(error).__name__
             raise JournalError(
-                f"{self.url}: {what}: {told}; check that the place exists, can be reached, and may be read and written, and "
-                "try again"
+                f"{self.url}: {what}: {told}; check that the place can be reached and that this user may read and write it, "
+                "then try again"
             ) from error
 
     # --- Reading ----------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class ArchiveFolder:
                 contents = [bytes(content) for content in found]
                 if [len(content) for content in contents] == [end - start for start, end in ranges]:
                     return contents
-                raise OSError("it returns other ranges than those asked for")
+                raise OSError("the store returned fewer or more bytes than requested")
         except JournalError:
             if self._size(name) < size:
                 return None
@@ -146,7 +146,7 @@ class ArchiveFolder:
         with self._explained(f"{name} cannot be fetched"):
             self._fs.get_file(self._path(name), path)
             if os.path.getsize(path) < min(size, self._size(name)):
-                raise OSError("less arrived than the file has")
+                raise OSError("the download ended before the end of the file")
 
     def copy(self, name: str, fd: int) -> None:
         """Copies the whole file to the descriptor of an empty one."""

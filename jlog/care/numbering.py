@@ -37,7 +37,7 @@ def _continue_at(path: str, sequence: int, lock_file: LockFile, deadline: Deadli
     """Returns False where a process was killed, and has left records in the buffer."""
     with lock_file.held(RANGES["open"], deadline=deadline, what="was opening, changing or closing it"):
         if lock_file.is_held(*OWNERS):
-            raise JournalLocked(f"{path} is open for writing; close its writers before its numbers can jump")
+            raise JournalLocked(f"{path} is open for writing; close its writers before sequences are skipped in it")
         meta = read_meta(path)
         bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, lock_file)
         precommit = Precommit(path, meta.uuid, create=True)

@@ -81,7 +81,7 @@ def export_journal(
     """
     opened = Journal(journal)
     if unit_limit < 1 or unit_limit > SECONDS_MAX:
-        raise ValueError(f"a segment ends at 1 to {SECONDS_MAX} bytes, not {unit_limit}")
+        raise ValueError(f"unit_limit must be 1 to {SECONDS_MAX} bytes, not {unit_limit}")
     path = journal_path(target)
     real, own = os.path.realpath(path), os.path.realpath(opened.path)
     if os.path.commonpath([real, own]) == own:
@@ -116,7 +116,7 @@ class _Export:
         self._on_damage, self._on_progress = on_damage, on_progress
         self._order = order(big_endian)
         if compression not in ("none", "lz4"):
-            raise ValueError(f"compression is none or lz4, not {compression!r}")
+            raise ValueError(f"compression must be none or lz4, not {compression!r}")
         self._lz4 = compression == "lz4"
         self._magic = COMPRESSED_MAGIC | LZ4 if self._lz4 else PLAIN_MAGIC
         self._subscribers = {name: at.sequence for name, at in journal.subscribers().items()}
@@ -202,7 +202,7 @@ class _Export:
 
     def _roll(self, sequence: int) -> None:
         if len(self._starts) == SEGMENTS_MAX:
-            raise OSError(errno.EFBIG, "libjlog has no more numbers of segments; give larger ones", self._path)
+            raise OSError(errno.EFBIG, "libjlog's segment numbers are used up; export with larger segments", self._path)
         self._sync()
         fd = self._create(segment_name(len(self._starts)))  # where it fails, write_records() closes the one before
         os.close(self._fd)

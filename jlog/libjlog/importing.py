@@ -176,7 +176,8 @@ class Import:
         different = self._difference(position, moved)
         if different:
             raise JournalError(
-                f"{source.path} is not what was imported into {path} before: {different}. Import it into another journal"
+                f"{source.path} is not the journal that was imported into {path} before: {different}. Import it into another "
+                "journal"
             )
         return position.moved(identity=source.identity())
 

@@ -300,8 +300,8 @@ class Source:
                 there = min(used, size - POINTER_BYTES)
                 if there > BUFFER_BYTES_MAX:
                     raise UnsupportedFormat(
-                        f"{path}: {there} bytes are in use, and at most {BUFFER_BYTES_MAX} can be read: let its writer close "
-                        f"the journal, which flushes them, and import it then"
+                        f"{path}: {there} bytes are in use, and at most {BUFFER_BYTES_MAX} can be read: close the journal's "
+                        "writer, which flushes them, then import it"
                     )
                 content = read_whole(fd, there, POINTER_BYTES)
                 again = self.layout.numbers(read_whole(fd, POINTER_BYTES, 0))[0]

@@ -30,7 +30,7 @@ def table_locked(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
         if not lock_file.acquire(RANGES["table"], timeout=deadline.left()):
             raise JournalLocked(
                 f"{path}: its table of subscribers was being changed, or its segments removed, by another process for the "
-                "whole lock_timeout; try again; that one may be stopped: continue or end it"
+                "whole lock_timeout; try again. If that process is stopped, continue or end it"
             )
         yield
     finally:
@@ -197,7 +197,8 @@ def hold(path: str, meta: Meta, name: str) -> PositionFile:
         if not file.hold():
             file.close()
             raise SubscriberBusy(
-                f"{path}: subscriber {name!r} is read by another Reader, which has its name alone until it closes or dies"
+                f"{path}: subscriber {name!r} is read by another Reader, and only one at a time may: close that one, or "
+                "choose another name"
             )
         if file.is_current:
             return file

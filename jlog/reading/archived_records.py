@@ -114,8 +114,8 @@ class ArchivedRecords:
         self.cursor.check_open()
         if self._live is None:
             raise JournalError(
-                f"{self.path} is an archive, which is not followed: read it up to its end; jlog.Reader(path, archive=True) "
-                "follows the journal after it"
+                f"{self.path} is an archive, which cannot be followed: read it up to its end, or follow its journal with "
+                "jlog.Reader(path, archive=True)"
             )
 
     def read(self, max_records: int, max_bytes: int, timeout: float | None) -> RecordBatch:
@@ -134,7 +134,7 @@ class ArchivedRecords:
 def _archive_of(path: str, archive: bool | str) -> Archive:
     found = archive_of(path, archive)
     if found is None:
-        raise JournalError(f"{path} archives nothing; give the URL where it did, archive='file:///…', or read it without")
+        raise JournalError(f"{path} has no archive; give the URL of an earlier one, archive='file:///…', or leave archive out")
     return found
 
 

@@ -13,9 +13,9 @@ class Pace:
 
     def __init__(self, factor: float) -> None:
         if isinstance(factor, bool) or not isinstance(factor, (int, float)):
-            raise TypeError(f"a pace is a number, not {factor!r}")
+            raise TypeError(f"pace must be a number, not {factor!r}")
         if not 0 < factor < math.inf:
-            raise ValueError(f"a pace is a number above 0, not {factor!r}: 1.0 is as recorded, 2.0 twice as fast")
+            raise ValueError(f"pace must be a number above 0, not {factor!r}: 1.0 is as recorded, 2.0 twice as fast")
         self._factor = factor
         self._first: tuple[int, float] | None = None  # timestamp of the first record, and when it came
 

@@ -56,4 +56,4 @@ def seek_before_the_end(source: RecordSource, sequence: int) -> None:
         source.cursor.seek(sequence)
     except ValueError as error:
         page = os.path.join(source.path, "precommit")
-        raise CorruptJournal(page, 0, f"it says that records go on after the last block: {error}") from None
+        raise CorruptJournal(page, 0, f"it states that records follow the last block: {error}") from None

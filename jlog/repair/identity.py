@@ -20,7 +20,7 @@ def find_identity(path: str) -> tuple[bytes, list[tuple[int, int]]]:
         raise CorruptJournal(
             os.path.join(path, NAME),
             0,
-            "it is missing or damaged, and no other file tells whose they are; restore the journal from a backup",
+            "it is missing or damaged, and no other file has the journal's identity; restore the journal from a backup",
         )
     ((uuid, _),) = Counter(signature.uuid for signature in found).most_common(1)
     epochs: dict[int, int] = {}

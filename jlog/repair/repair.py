@@ -82,7 +82,7 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
     """Runs the context while no process writes, opens, cleans or copies the journal; nor can any begin to."""
     left = os.path.isdir(path) and (list_segments(path) or {META, "bounds"} & set(os.listdir(path)))
     if not left:
-        raise JournalNotFound(f"{path}: there is neither a journal nor anything left of one; name a journal's directory")
+        raise JournalNotFound(f"{path}: there is no journal and no remains of one; give the directory of a journal")
     name = os.path.join(path, "lock")
     if dry_run and not os.path.exists(name):
         yield None
@@ -92,7 +92,7 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
         _take(path, lock_file, "open", deadline, shared=dry_run)
         if lock_file.is_held(*OWNERS):
             raise JournalLocked(
-                f"{path} is open for writing; close its writers before repairing it (`jlogtool verify` needs no such thing)"
+                f"{path} is open for writing; close its writers before repairing it (`jlogtool verify` runs beside them)"
             )
         with nullcontext() if dry_run else nobody_copies(path):
             if not dry_run:
@@ -105,6 +105,6 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
 def _take(path: str, lock_file: LockFile, name: str, deadline: Deadline, *, shared: bool = False) -> None:
     if not lock_file.acquire(RANGES[name], shared=shared, timeout=deadline.left()):
         raise JournalLocked(
-            f"{path}: another process was opening, closing or cleaning it for the whole lock_timeout; it may be stopped: "
-            "continue or end it"
+            f"{path}: another process was opening, closing or cleaning it for the whole lock_timeout; if that process is "
+            "stopped, continue or end it"
         )

@@ -61,8 +61,8 @@ def being_copied(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
     try:
         if not lock_file.acquire(RANGES["copy"], shared=True, timeout=deadline.left()):
             raise JournalLocked(
-                f"{path}: another process was removing segments or repairing it for the whole lock_timeout; try again; it "
-                "may be stopped: continue or end it"
+                f"{path}: another process was removing segments or repairing it for the whole lock_timeout; try again. If "
+                "that process is stopped, continue or end it"
             )
         yield
     finally:
@@ -75,7 +75,7 @@ def nobody_copies(path: str) -> Iterator[None]:
     lock_file = LockFile(os.path.join(path, "lock"))
     try:
         if not lock_file.acquire(RANGES["copy"], timeout=0):
-            raise JournalLocked(f"{path} is being copied by a backup, which wants all its files; try again when it is done")
+            raise JournalLocked(f"a backup is copying {path} and needs all of its files; try again when it is done")
         yield
     finally:
         lock_file.close()

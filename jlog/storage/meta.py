@@ -66,7 +66,7 @@ def parse_meta(text: bytes, name: str) -> Meta:
     """Creates a Meta from the content of a `journal.meta`; `name` is the path that errors name."""
     first = _FIRST_LINE.match(text)
     if first is None:
-        raise CorruptJournal(name, 0, "the first line is not that of a journal")
+        raise CorruptJournal(name, 0, "its first line is not the first line of a journal.meta")
     if int(first[1]) > FORMAT_VERSION:
         raise UnsupportedFormat(
             f"{name} has format version {int(first[1])}, this jlog reads up to {FORMAT_VERSION}: upgrade pyjlog"
@@ -77,7 +77,7 @@ def parse_meta(text: bytes, name: str) -> Meta:
     try:
         return _meta_of(parse_json(body))
     except (ValueError, TypeError) as error:
-        raise CorruptJournal(name, first.end(), f"it is not what a journal says of itself: {error}") from None
+        raise CorruptJournal(name, first.end(), f"its content is not valid: {error}") from None
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
@@ -106,12 +106,12 @@ def _depth(text: bytes) -> int:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands in it twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def whole_number(fields: dict[str, Any], name: str, low: int, high: int) -> int:
@@ -227,7 +227,7 @@ def _refuse_remains(path: str) -> None:
         raise CorruptJournal(
             os.path.join(path, NAME),
             0,
-            "it is missing, and records are there",
+            "it is missing, although there are records",
         )
 
 

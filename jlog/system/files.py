@@ -37,7 +37,7 @@ def read_small(path: str, most: int) -> bytes:
     with naming(path), open(path, "rb", opener=open_file) as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise CorruptJournal(path, most, f"it has more than {most} bytes, which no such file has")
+        raise CorruptJournal(path, most, f"it has more than {most} bytes, the most that such a file may have")
     return content
 
 
@@ -102,7 +102,7 @@ def write_whole(fd: int, content: bytes, at: int) -> None:
     while left:
         written = os.pwrite(fd, left, at)
         if written == 0:
-            raise OSError(errno.EIO, "the file system takes no more bytes, and does not say why")
+            raise OSError(errno.EIO, "the file system accepted no more bytes and gave no reason")
         left, at = left[written:], at + written
 
 

@@ -36,8 +36,8 @@ def path_of_file(url: str, rest: str) -> str:
         host, slash, path = rest[2:].partition("/")
         if host.lower() not in ("", "localhost"):
             raise ValueError(
-                f"{url!r} names the host {host!r}, and a journal is on this one; "
-                f"write file:///absolute/path or file:relative/path"
+                f"{url!r} names the host {host!r}, but a journal must be on this host; write file:///absolute/path or "
+                "file:relative/path"
             )
         rest = slash + path
     if "?" in rest or "#" in rest:
@@ -57,7 +57,7 @@ def journal_path(path: str | os.PathLike[str]) -> str:
     an empty path, which would become the working directory."""
     if is_url(path) or (isinstance(path, str) and path.lower().startswith("file:/")):
         raise JournalError(
-            f"{path} is a URL, and this takes the path of a directory; jlog.open_writer, jlog.open_reader and "
+            f"{path} is a URL, but this takes the path of a directory; jlog.open_writer, jlog.open_reader and "
             "jlog.open_journal take URLs of journals and Kafka topics, jlog.Reader and jlog.archive.Archive those of archives"
         )
     text = os.fspath(path)

@@ -165,7 +165,7 @@ def test_a_place_that_cannot_be_written_is_named_and_all_stays(make, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     url = (tmp_path / "file" / "archive").as_uri()
     journal = make(url)
-    refused(journal.clean, rf"{url}.*check that the place exists")
+    refused(journal.clean, rf"{url}.*check that the place can be reached")
     assert journal.first_sequence == 0
     (tmp_path / "file").unlink()
     assert len(journal.clean()) == 5
@@ -459,7 +459,7 @@ def test_a_url_without_an_archive_says_so(tmp_path, url, path):
     with pytest.raises(jlog.JournalNotFound, match="no archived journal"):
         jlog.Reader(url)
     jlog.Journal.create(path)
-    refused(lambda: jlog.Reader(path.as_uri()), "is a journal, and no archive")
+    refused(lambda: jlog.Reader(path.as_uri()), "is a journal, not an archive")
     refused(lambda: jlog.Journal(url), r"is a URL.*jlog\.archive\.Archive")
 
 
@@ -657,7 +657,7 @@ def test_an_archive_may_have_a_path_that_a_url_writes_otherwise(make, tmp_path, 
 
 
 def test_a_journal_without_an_archive_says_so(writer, path):
-    refused(lambda: jlog.Reader(path, archive=True), "archives nothing")
+    refused(lambda: jlog.Reader(path, archive=True), "has no archive")
     assert [segment.archived for segment in jlog.archive.segments(path)] == [False]
 
 

@@ -122,7 +122,7 @@ SAID = {
     "no subscriber": (lambda path: jlog.Reader(path, "x", create=False), "there: billing"),
     "no checkpoint": (lambda path: jlog.Reader(path, start="x"), "there: none"),
     "taken": (taken, "another name"),
-    "busy": (busy, "until it closes or dies"),
+    "busy": (busy, "close that one"),
     "anonymous commit": (lambda path: jlog.Reader(path).commit(), "open it with a name"),
     "beyond the end": (lambda path: jlog.Reader(path, start=1000), "ends at sequence 10"),
 }

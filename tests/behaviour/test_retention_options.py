@@ -389,7 +389,7 @@ REFUSED = [
     ({"max_bytes": 1.5}, TypeError, "number of bytes"),
     ({"limit_bytes": -1}, ValueError, "at least 1 byte"),
     ({"max_age": 7}, TypeError, "timedelta"),
-    ({"max_age": timedelta(0)}, ValueError, "longer than no time"),
+    ({"max_age": timedelta(0)}, ValueError, "must be above zero"),
     ({"subscriber_max_age": "1d"}, TypeError, "timedelta"),
     ({"delete_read": 1}, TypeError, "True or False"),
     ({"keep_for_subscribers": None}, TypeError, "True or False"),

@@ -163,7 +163,7 @@ def test_an_unreadable_journal_has_a_line_and_the_others_go_on(top, quiet, tmp_p
     jlog.Journal.create(other)
     terminal = top(quiet, other, columns=200)
     (other / "journal.meta").write_bytes(b"")
-    terminal.shows("first line is not that of a journal")
+    terminal.shows("its first line is not the first line")
     assert "behind" in terminal.text
     jlog.Journal(quiet).add_subscriber("new")
     terminal.shows("new ")

@@ -126,7 +126,7 @@ def test_another_source_is_refused_and_changes_nothing(count: int, source: Path,
     import_quietly(source, journal)
     other = tmp_path / "other"
     write(CWriter(other), 500, 600)
-    with pytest.raises(jlog.JournalError, match="is not what was imported into"):
+    with pytest.raises(jlog.JournalError, match="is not the journal that was imported into"):
         import_all(other, journal)
     assert len(values(journal)) == count
 
@@ -137,7 +137,7 @@ def test_other_messages_at_the_same_place_are_refused(source: Path, journal: Pat
     for magic, first, count in ((PLAIN, 100, 50), (PLAIN, 0, 9), (LZ4, 0, 20)):
         shutil.rmtree(source)
         write(CWriter(source, magic=magic), first, first + count)
-        with pytest.raises(jlog.JournalError, match="is not what was imported into"):
+        with pytest.raises(jlog.JournalError, match="is not the journal that was imported into"):
             import_all(source, journal)
     assert len(values(journal)) == 10
 

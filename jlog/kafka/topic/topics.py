@@ -143,7 +143,7 @@ class TopicJournal:
         check_name(name, "subscriber")
         there = groups.subscribers_of(self._partition)
         if name in there:
-            raise SubscriberExists(f"{self.path} has a subscriber {name!r} already; remove it, or choose another name")
+            raise SubscriberExists(f"{self.path} already has a subscriber {name!r}; remove it, or choose another name")
         if copy_of is not None and copy_of not in there:
             raise self._no_subscriber(copy_of, there)
         self._commit(name, there[copy_of] if copy_of is not None else self._partition.kept(self._partition.find(start)))
