@@ -399,7 +399,7 @@ def test_reading_backward_crosses_from_segment_to_segment(archived):
 def test_an_archive_has_no_subscribers_and_no_followers(archived):
     refused(lambda: jlog.Reader(archived, "billing"), "no subscribers")
     with jlog.Reader(archived) as reader:
-        refused(reader.follow, "not followed")
+        refused(reader.follow, "cannot be followed")
         for call in (
             reader.commit,
             lambda: reader.checkpoint("c"),
