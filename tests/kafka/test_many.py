@@ -13,8 +13,8 @@ import pytest
 import jlog
 from jlog.kafka import Capture, Mirror, Mirrors, Standby, TopicChanged
 from jlog.kafka.client import cluster
-from jlog.kafka.many import supervisor, worker
-from jlog.kafka.many.config import Table, read_config
+from jlog.kafka.many import supervisor
+from jlog.kafka.many.config import read_config
 from kafka.witness import Witness, numbered, wait_until
 
 
@@ -124,7 +124,7 @@ def test_an_absent_cluster_is_waited_for_and_the_others_go_on(
     config, broker, fragile_broker, witness, topic, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.5)
-    monkeypatch.setattr(worker, "PAUSE_SECONDS", (0.5, 0.5))
+    monkeypatch.setattr(supervisor, "PAUSE_SECONDS", (0.5, 0.5))
     away = fragile_broker
     others = Witness(away.address)
     others.make(topic)
@@ -201,7 +201,7 @@ def test_one_failed_for_good_does_not_end_those_that_begin_again(config, topic, 
         journal = "{tmp_path}/{{topic}}"
     """)
     begun = []
-    monkeypatch.setattr(Table, "_from_kafka", counting(begun, Table._from_kafka))
+    monkeypatch.setattr(cluster.Cluster, "check", counting(begun, cluster.Cluster.check))
     mirrors = Mirrors(path)
     thread = threading.Thread(target=mirrors.run)
     thread.start()
@@ -260,6 +260,14 @@ BAD = {
     "text for a table": (f"{FROM}writer = 'lz4'\n", "line 5: writer must be a table"),
     "a list of numbers": (FROM.replace("topics = 'x'", "topics = [1]"), r"line 2: topics must be text .*not \[1\]"),
     "a flag for a number": (f"{TO}rate = true\n", "line 4: rate must be a number, not True"),
+    "an option of the command": (f"{TO}until_end = true\n", "line 4: there is no until_end"),
+    "a function": (f"{TO}on_commit = 'x'\n", "line 4: there is no on_commit"),
+    "a number for a choice": (f"{TO}\n{TO}refused = 1\n", "line 8: refused must be text in quotes, not 1"),
+    "two pairs of brackets": (f"[[kafka]]\n{TO}", "line 1: kafka must be a table"),
+    "unknown option of a writer": (
+        f"{FROM}writer = {{ compresion = 'lz4' }}\n",
+        "line 5: there is no compresion; there are compression",
+    ),
     "a name without quotes": ("[kafka]\nsecurity.protocol = 'SSL'\n" + TO, "line 2: security must be text in quotes"),
 }
 

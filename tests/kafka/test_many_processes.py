@@ -16,7 +16,7 @@ import jlog
 from jlog.flow import stats
 from jlog.flow.metrics import FlowCollector
 from jlog.kafka import Mirrors
-from jlog.kafka.many import worker
+from jlog.kafka.many import supervisor
 from kafka.processes import fill
 from kafka.web import answer
 from kafka.witness import numbered, wait_until
@@ -150,7 +150,7 @@ def test_sigterm_leaves_no_transaction_open(processes, broker, witness, topic, t
 
 
 def test_a_process_that_hangs_is_down_and_holds_up_no_answer(file, topic, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "SILENT_SECONDS", 3.0)
+    monkeypatch.setattr(supervisor, "SILENT_SECONDS", 3.0)
     monkeypatch.setattr(stats, "LOOK_EVERY", 0.5)
     mirrors = Mirrors(file, lags=True)
     collector = FlowCollector(mirrors.flows)
@@ -223,7 +223,7 @@ def test_the_settings_of_the_environment_reach_the_processes(broker, topic, tmp_
 
 
 def test_one_that_dies_again_and_again_ends_where_it_has_an_end(broker, topic, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "PAUSE_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(supervisor, "PAUSE_SECONDS", (0.01, 0.02))
     fill(tmp_path / "in" / "a", 1)
     (tmp_path / "deadly.py").write_text("import os\n\ndef die(record):\n    os._exit(7)\n")
     monkeypatch.chdir(tmp_path)
