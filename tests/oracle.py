@@ -469,7 +469,7 @@ def block_at(file: File, uuid: bytes, segment: int, offset: int, *, whole: bool)
         require(holds, file.path, offset, reason)
 
     image = file.read(offset, BLOCK_HEADER.size)
-    wants(len(image) == BLOCK_HEADER.size and image[:4] == BLOCK_MAGIC, "no block stands here")
+    wants(len(image) == BLOCK_HEADER.size and image[:4] == BLOCK_MAGIC, "there is no block here")
     block = block_of(image, file.path, uuid, segment, offset)
     if whole:
         stored = file.read(offset + BLOCK_HEADER.size, block.stored_bytes)

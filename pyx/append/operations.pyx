@@ -199,13 +199,13 @@ cdef class Operations:
             return 0
         if status == TIMED_OUT:
             raise JournalLocked(f"{path}: another process held the append lock, or was writing a block, for the whole "
-                                "lock_timeout; it may be stopped: continue or end it")
+                                "lock_timeout; if that process is stopped, continue or end it")
         if status == DAMAGED:
             raise CorruptJournal(self.process.precommit.path, 0, what)
         if status == SYNC_FAILED:
             raise OSError(error, f"{os.strerror(error)}: an fdatasync of the journal failed, so no process can append any "
                                  "more; close all its writers and open it again", path)
-        left = ("nothing of this call is readable, and it can be made again" if operation.kind == APPEND else
+        left = ("nothing of this call is readable; call it again" if operation.kind == APPEND else
                 "what was appended before is readable; a later flush or sync writes it once that is possible")
         raise OSError(error, f"{os.strerror(error)}, {what}; {left}", path)
 

@@ -107,8 +107,8 @@ cdef class PreparedSegments:
                     error = jlog_sync_data(prepared.fd)
         prepared.has_block = wants_block
         if error != 0:
-            raise OSError(error, f"{os.strerror(error)}, preparing the next segment; nothing of this call is readable, "
-                                 "and it can be made again", self.process.path)
+            raise OSError(error, f"{os.strerror(error)}, preparing the next segment; nothing of this call is readable; "
+                                 "call it again", self.process.path)
         return 0
 
     cdef int keep_or_drop(self, Operation *operation, bint keep) except -1:

@@ -140,7 +140,7 @@ cdef class Precommit:
         """Maps the whole file for writing, and locks it into memory if the process's limit allows that."""
         cdef int64_t size = jlog_file_bytes(self.fd)
         if size < JLOG_PAGE_BYTES + 2 * JLOG_CAPACITY_MIN or size > JLOG_PAGE_BYTES + 2 * <int64_t> JLOG_CAPACITY_MAX:
-            raise CorruptJournal(self.path, max(size, 0), "the pre-commit buffer is cut off")
+            raise CorruptJournal(self.path, max(size, 0), "the pre-commit buffer is shorter than it states")
         if self.page != NULL:
             munmap(self.page, self.mapped_bytes)
             self.page = NULL

@@ -139,7 +139,7 @@ cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, c
     cdef int error
     if not makes_sense(<const uint8_t *> source, size):
         raise JournalError(f"{path}: the journal's sequences are used up, or another program has damaged the numbers that the "
-                           "journal's writers share; `jlogtool verify` tells which")
+                           "journal's writers share; `jlogtool verify` shows which")
     error = put_dual_slot(fd, source, size, magic, uuid, found)
     if error != 0:
         raise OSError(error, os.strerror(error), path)
@@ -280,8 +280,8 @@ def read_position(file, bytes uuid not None, str path not None):
     cdef jlog_position position
     cdef int fd = descriptor_of(file, path)
     if not read_dual_slot(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
-        raise CorruptJournal(path, 0, "neither copy of the position is valid; set it again with `jlogtool subscriber set` "
-                                      "or `jlogtool checkpoint set`, until then every record is kept")
+        raise CorruptJournal(path, 0, "neither copy of the position is valid; every record is kept until you set it again, "
+                                      "with `jlogtool subscriber set` or `jlogtool checkpoint set`")
     return StoredPosition(position.sequence, position.epoch, position.moved_us)
 
 

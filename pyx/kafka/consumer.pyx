@@ -135,7 +135,7 @@ cdef class Messages:
         if index < 0:
             index += self.count
         if not 0 <= index < <Py_ssize_t> self.count:
-            raise IndexError(f"there are {self.count} messages, and none at {index}")
+            raise IndexError(f"message {index} is out of range: there are {self.count}")
         return self.message(index)
 
     def __iter__(self):
@@ -209,7 +209,7 @@ cdef class Message:
     """One message, with the methods of confluent_kafka's. It keeps alive all messages that were fetched together with it."""
 
     def __init__(self):
-        raise TypeError("messages come from a consumer")
+        raise TypeError("messages are created by a consumer")
 
     def __len__(self):
         return self.at.len

@@ -225,7 +225,7 @@ cdef class BlockReader:
             if problem != NULL and not self.ends_here():
                 raise self.damage(problem.decode())
             if consumed or is_open:
-                raise self.damage("no block stands here")
+                raise self.damage("there is no block here")
             return False
         stored = <const uint8_t *> (header + 1)
         if consumed == 0 and header.first_sequence != self.sequence:
@@ -317,12 +317,12 @@ cdef class BlockReader:
         cdef SegmentFile found = self.next_by_name() or self.next_listed()
         if found is None:
             self.raise_if_lost()  # retention may have removed all that were listed
-            raise self.damage("no block stands here, and no segment follows")
+            raise self.damage("there is no block here, and no segment follows")
         if not self.is_next(found):
             if self.reopen():
                 return False
             self.raise_if_lost()
-            raise self.damage(f"no block stands here, and the next segment {found.path} follows another place")
+            raise self.damage(f"there is no block here, and the next segment, {found.path}, does not continue here")
         self.move_to(found, SEGMENT_HEADER_BYTES, found.segment)
         return True
 

@@ -35,5 +35,5 @@ cdef object copy_body(JournalEnd end, OpenBlock block, const jlog_slot *slot):
         return None
     body = make_body(slot, block.body[:used])
     if body is None:
-        raise CorruptJournal(end.page_path, end.body_offset(slot), "a block of the buffer is not a sequence of records")
+        raise CorruptJournal(end.page_path, end.body_offset(slot), "a block of the buffer does not consist of records")
     return body

@@ -45,8 +45,8 @@ cdef class Cursor:
 
     cdef int refuse(self) except -1:
         self.check_open()
-        raise JournalError(f"{self.path}: this reader is in use, by another thread or by the call that a signal has "
-                           "interrupted; a reader is used by one thread at a time: open one for each")
+        raise JournalError(f"{self.path}: this reader is in use by another thread, or by the call that a signal handler "
+                           "interrupted; open a reader for each thread")
 
     def close(self) -> None:
         """Closes the cursor, in any thread. A call that is under way ends with JournalClosed; one that waits ends at once."""

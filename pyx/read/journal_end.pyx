@@ -72,8 +72,8 @@ cdef class JournalEnd:
             now = self.another()
             now.note()
             if first > now.now.slot.first_sequence:
-                raise CorruptJournal(self.bounds_file.path, 0, f"it says that the records before {first} were removed, and the "
-                                                               f"open block begins with {now.now.slot.first_sequence}")
+                raise CorruptJournal(self.bounds_file.path, 0, f"it states that the records before {first} were removed, but "
+                                                               f"the open block begins with {now.now.slot.first_sequence}")
         return first
 
     @property

@@ -64,7 +64,8 @@ cdef class OpenBlock:
                 self.generation, self.verified, self.verified_crc = slot.generation, used, jlog_word_crc(slot.publish_word)
                 return True
         if status == -ENODATA:
-            raise CorruptJournal(precommit.path, os.fstat(precommit.fd).st_size, "the pre-commit buffer is cut off")
+            raise CorruptJournal(precommit.path, os.fstat(precommit.fd).st_size,
+                                 "the pre-commit buffer is shorter than it states")
         raise CorruptJournal(precommit.path, end.body_offset(slot) + start, "a block of the buffer fails its checksum")
 
     cdef int fetch(self, Precommit precommit, const jlog_slot *slot, uint64_t capacity, uint32_t start,

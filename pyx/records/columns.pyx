@@ -31,7 +31,7 @@ def check_columns(columns):
     columns = tuple(columns)
     unknown = sorted(set(columns) - set(schema().names))
     if unknown or not columns:
-        raise ValueError(f"columns are at least one of {', '.join(schema().names)}, not {', '.join(unknown) or 'none'}")
+        raise ValueError(f"columns must be at least one of {', '.join(schema().names)}, not {', '.join(unknown) or 'none'}")
     return columns
 
 
@@ -78,7 +78,7 @@ cdef class Strings:
         cdef uint64_t before = self.validity.room
         cdef bint begins = self.offsets.room == 0
         if size > INT32_MAX or count >= INT32_MAX:
-            raise ValueError("a column of an Arrow batch takes less than 2 GiB; read fewer records at once")
+            raise ValueError("a column of an Arrow batch must be below 2 GiB; read fewer records at once")
         array.data = self.data.reserve(size)
         array.validity = self.validity.reserve(count // 8 + 1)
         memset(array.validity + before, self.preset, self.validity.room - before)

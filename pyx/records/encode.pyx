@@ -72,7 +72,7 @@ cdef int64_t as_time_us(timestamp_us) except? -1:
     cdef int overflow = 0
     cdef int64_t time_us = PyLong_AsLongLongAndOverflow(index(timestamp_us), &overflow)
     if overflow:
-        raise ValueError(f"timestamp_us is microseconds since 1970 in 64 bits, not {timestamp_us}")
+        raise ValueError(f"timestamp_us must be microseconds since 1970 that fit into 64 bits, not {timestamp_us}")
     return time_us
 
 
@@ -100,7 +100,7 @@ cdef class EncodedRecords:
         """Claims the body for one call that adds to it or appends it. Raises ValueError if it is claimed already: adding runs
         the caller's code, and appending releases the GIL, so another thread could use the same body meanwhile."""
         if self.taken:
-            raise ValueError("this body was appended already, or is being added to; writer.body() makes another")
+            raise ValueError("this body was already appended, or another call uses it; create another with writer.body()")
         self.taken = True
         return 0
 

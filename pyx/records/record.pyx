@@ -162,7 +162,7 @@ cdef class RecordBatch(Batch):
         if index < 0:
             index += self.count
         if not 0 <= index < self.count:
-            raise IndexError(f"a batch of {self.count} records has none at {index}")
+            raise IndexError(f"record {index} is out of range: the batch has {self.count} records")
         if self.starts is None:
             self.starts = self.find_starts()
         chunk, offset, sequence = self.starts[index]

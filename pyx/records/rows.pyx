@@ -53,14 +53,15 @@ def pieces(data):
             yield dict(zip(batch.schema.names, batch.columns)), batch.num_rows
     else:
         raise TypeError("extend_arrow takes a pyarrow Array, ChunkedArray, RecordBatch or Table, "
-                        f"not {type(data).__module__}.{type(data).__qualname__}; pyarrow.table(...) makes one of most things")
+                        f"not {type(data).__module__}.{type(data).__qualname__}; pyarrow.table(...) converts most things")
 
 
 def check_names(names):
     known = schema().names
     unknown = sorted(set(names) - set(known))
     if unknown:
-        raise ValueError(f"a record has no column {', '.join(unknown)}; there are {', '.join(known)}: leave the rest out")
+        raise ValueError(f"a record does not have the column {', '.join(unknown)}; leave it out: the columns are "
+                         f"{', '.join(known)}")
     if "value" not in names:
         raise ValueError("there is no column value; only key, headers and timestamp may be left out")
     if len(set(names)) != len(names):
@@ -97,7 +98,7 @@ cdef int raise_refusal(int status, row) except -1:
         raise RecordTooLarge(f"row {row}: a value, a key, and the headers of a record together, have at most "
                              f"{JLOG_VALUE_BYTES_MAX} bytes (1 GiB)")
     raise ValueError(f"row {row}: " + {
-        JLOG_ENCODE_OUTSIDE: "an offset points outside its buffer; validate(full=True) tells what else is wrong",
+        JLOG_ENCODE_OUTSIDE: "an offset points outside its buffer; validate(full=True) lists what else is wrong",
         JLOG_ENCODE_NULL_HEADER: "a header, or its key, is null",
         JLOG_ENCODE_NOT_UTF8: "a header's key is not UTF-8",
         JLOG_ENCODE_TOO_MANY_HEADERS: f"a record has at most {JLOG_HEADERS_MAX} headers",
@@ -127,7 +128,7 @@ cdef int look_at_bytes(jlog_arrow *to, name, array) except -1:
     types = import_pyarrow().types
     if not (types.is_binary(array.type) or types.is_string(array.type) or types.is_large_binary(array.type)
             or types.is_large_string(array.type)):
-        raise TypeError(f"{name} is binary, large_binary, string or large_string, not {array.type}; cast it")
+        raise TypeError(f"{name} must be binary, large_binary, string or large_string, not {array.type}; cast it")
     data = array.buffers()[2]
     to.wide = types.is_large_binary(array.type) or types.is_large_string(array.type)
     to.size = 0 if data is None else data.size
@@ -141,7 +142,7 @@ cdef int look_at_headers(jlog_rows *rows, array) except -1:
     header = array.type.value_type if wide or types.is_list(array.type) else None
     if header is None or not types.is_struct(header) or sorted(field.name for field in header) != ["key", "value"] or not (
             types.is_string(header.field("key").type) or types.is_large_string(header.field("key").type)):
-        raise TypeError(f"headers are list<struct<key: string, value: binary>>, not {array.type}; cast them")
+        raise TypeError(f"headers must be list<struct<key: string, value: binary>>, not {array.type}; cast them")
     entries = array.values
     rows.headers.wide = wide
     rows.headers.size = len(entries)
@@ -151,16 +152,16 @@ cdef int look_at_headers(jlog_rows *rows, array) except -1:
     for to_name in ("key", "value"):
         field = entries.field(to_name)
         if len(field) < len(entries):
-            raise ValueError(f"the headers' {to_name} has {len(field)} entries of {len(entries)}")
+            raise ValueError(f"the headers' {to_name} has {len(field)} entries, not {len(entries)}")
         look_at_bytes(&rows.name if to_name == "key" else &rows.header_value, f"the headers' {to_name}", field)
     return 0
 
 
 cdef int look_at_times(jlog_arrow_times *to, array) except -1:
     if not import_pyarrow().types.is_timestamp(array.type):
-        raise TypeError(f"timestamp is timestamp with a time zone, not {array.type}; cast it")
+        raise TypeError(f"timestamp must be a timestamp with a time zone, not {array.type}; cast it")
     if array.type.tz is None:
-        raise ValueError(f"{array.type} says no time zone; if it is UTC, cast it to pyarrow.timestamp({array.type.unit!r}, "
+        raise ValueError(f"{array.type} has no time zone; if it is UTC, cast it to pyarrow.timestamp({array.type.unit!r}, "
                          "'UTC')")
     to.multiply, to.divide = UNITS[array.type.unit]
     to.validity = look_at_validity("timestamp", array)
@@ -189,6 +190,6 @@ cdef const uint8_t *address(name, buffer, needed) except? NULL:
     if needed == 0:
         return b""
     if buffer is None or buffer.size < needed or not buffer.is_cpu:
-        raise ValueError(f"{name}: its array needs {needed} bytes of a buffer in memory and has "
+        raise ValueError(f"{name}: its array needs a buffer of {needed} bytes in memory, but has "
                          f"{'none' if buffer is None else buffer.size if buffer.is_cpu else 'one on a device'}")
     return <const uint8_t *> <size_t> buffer.address

@@ -39,7 +39,7 @@ def moved_block(bytes block not None, bytes uuid not None, uint64_t segment, uin
     """Returns the same block, header and stored body, for another place."""
     cdef jlog_block_header header
     if len(block) < <Py_ssize_t> sizeof(header):
-        raise ValueError("this is not a block")
+        raise ValueError("these bytes are not a block")
     memcpy(&header, <const uint8_t *> block, sizeof(header))
     jlog_place_block_header(&header, uuid, segment, offset)
     return (<uint8_t *> &header)[:sizeof(header)] + block[sizeof(header):]
@@ -52,7 +52,7 @@ def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes r
     cdef jlog_block_content content
     cdef jlog_walk walk
     if jlog_walk_records(raw, len(raw), base_time_us, &walk) != 0:
-        raise ValueError("these are not records")
+        raise ValueError("these bytes are not records")
     content.kind = JLOG_KIND_STATE if snapshot else JLOG_KIND_RECORDS
     content.codec = JLOG_CODEC_NONE
     content.has_state = walk.has_state

@@ -115,7 +115,7 @@ cdef bint is_file(entry):
 
 cdef const char *block_problem(int status) noexcept nogil:
     if status == JLOG_BLOCK_NONE:
-        return b"no block stands here"
+        return b"there is no block here"
     if status == JLOG_BLOCK_BAD_HEADER:
         return b"the block's header fails its checksum"
     if status == JLOG_BLOCK_BAD_BODY:

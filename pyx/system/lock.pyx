@@ -230,7 +230,7 @@ class _Held:
 
     def _locked(self, others):
         return JournalLocked(f"{os.path.dirname(self._lock_file.path)}: {others} {self._what} for the whole lock_timeout; "
-                             "it may be stopped: continue or end it")
+                             "if that process is stopped, continue or end it")
 
 
 cdef void run_deferred(call) noexcept:

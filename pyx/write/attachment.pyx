@@ -126,7 +126,7 @@ cdef class Attachment:
             left = deadline.left()
             if self.life.opens_or_closes_it() or not self.opened.acquire(timeout=-1 if left is None else left):
                 raise JournalLocked(f"{self.process.path}: another thread of this process was opening it for the whole "
-                                    "lock_timeout; it waits for another process, which may be stopped: continue or end that")
+                                    "lock_timeout, and waits for another process; if that one is stopped, continue or end it")
             self.opened.release()
         return False
 
@@ -278,8 +278,8 @@ cdef class Attachment:
                                                           WRITERS_BYTE, 1)
         path = self.process.path
         if error == EAGAIN:
-            raise JournalLocked(f"{path}: another process writes to it" + (", so that this one cannot be the only one; "
-                                "close its writers" if exclusive else " with exclusive=True; wait until it has closed"))
+            raise JournalLocked(f"{path}: another process writes to it" + (", so exclusive=True is not possible; close "
+                                "its writers" if exclusive else " with exclusive=True; wait until it has closed"))
         if error != 0:
             raise OSError(error, os.strerror(error), path)
         self.exclusive_writers += exclusive

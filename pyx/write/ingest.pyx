@@ -70,7 +70,7 @@ cdef class SegmentBuilder:
 
     def __init__(self, path, str compression="none"):
         if compression not in _CODECS:
-            raise ValueError(f"compression is one of {', '.join(_CODECS)}, not {compression!r}")
+            raise ValueError(f"compression must be one of {', '.join(_CODECS)}, not {compression!r}")
         self.codec = _CODECS[compression]
         self.path = os.fspath(path)
         self.pieces = []
@@ -290,7 +290,7 @@ cdef bint can_be_segment(int fd, str path, uint64_t end) except -1:
     if found.st_nlink != 2 or not os.path.samestat(found, named) or found.st_uid != os.geteuid():
         return False
     if <uint64_t> found.st_size < end:
-        raise spoiled(path, found.st_size, f"it was cut off, and had {end} bytes")
+        raise spoiled(path, found.st_size, f"it was truncated: it had {end} bytes")
     return <uint64_t> found.st_size == end
 
 

@@ -91,7 +91,7 @@ cdef int take_slot(Operations operations) except -1:
     cdef Operation takeover
     cdef int status
     if not process.locks.take_slot():
-        raise JournalLocked(f"{process.path}: {JLOG_OWNERS_MAX} processes write to it already; close one")
+        raise JournalLocked(f"{process.path}: {JLOG_OWNERS_MAX} processes already write to it; close one")
     memset(&takeover, 0, sizeof(takeover))
     if (page.append_lock & ~JLOG_WAITERS) == process.buffer.owner:
         page.counters.takeovers += 1

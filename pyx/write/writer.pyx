@@ -164,13 +164,14 @@ cdef class Writer:
         try:
             attachment.make_durable(deadline)
         except JournalLocked as error:
-            raise JournalLocked(f"{self.path}: what this call has appended from sequence {sequence} on can be read and is not "
-                                "durable yet: another process held the append lock, or was writing a block, for the whole "
-                                "lock_timeout. It may be stopped: continue or end it, then sync(); do not append it "
-                                "again") from error
+            raise JournalLocked(f"{self.path}: this call appended its records, from sequence {sequence} on, and they can be "
+                                "read, but they are not durable yet: another process held the append lock, or was writing a "
+                                "block, for the whole lock_timeout. If that process is stopped, continue or end it. Then call "
+                                "sync(); do not append the records again") from error
         except OSError as error:
-            raise OSError(error.errno, f"{error.strerror} (what this call has appended from sequence {sequence} on can be read "
-                                       "and is not durable: do not append it again)", error.filename) from error
+            raise OSError(error.errno, f"{error.strerror} (this call appended its records, from sequence {sequence} on, and "
+                                       "they can be read, but they are not durable: do not append them again)",
+                          error.filename) from error
         return sequence
 
     cdef object append_slowly(self, value, key, headers, timestamp_us):

@@ -216,7 +216,7 @@ def test_a_second_thread_is_refused_and_the_first_goes_on(writer, waiting, call)
     if call is CALLS["record_batches"]:
         pytest.importorskip("pyarrow")
     reader, thread, found = waiting
-    with pytest.raises(jlog.JournalError, match="in use, by another thread"):
+    with pytest.raises(jlog.JournalError, match="in use by another thread"):
         call(reader)
     writer.append(b"for the first")
     thread.join()

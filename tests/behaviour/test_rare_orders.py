@@ -70,7 +70,7 @@ def test_a_writer_does_not_write_to_a_journal_made_anew(path):
             else:
                 (path / name).unlink()
         jlog.Journal.create(path)
-        with pytest.raises(jlog.JournalError, match="made again"):
+        with pytest.raises(jlog.JournalError, match="created again"):
             jlog.Writer(path)
     with jlog.Writer(path) as writer:
         assert writer.append(b"new") == 0

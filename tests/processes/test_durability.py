@@ -160,7 +160,7 @@ def test_an_append_not_durable_in_time_says_that_it_is_appended(together, spawn,
     other.start("append", "w0")
     other.is_stopped()
     child.continues()
-    with pytest.raises(Exception, match="do not append it again") as caught:
+    with pytest.raises(Exception, match="do not append the records again") as caught:
         child.result()
     assert caught.value.kind == "JournalLocked"
     assert [part_of(value).writer for _, value in read_all(path)] == ["x"]

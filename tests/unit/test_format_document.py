@@ -605,7 +605,7 @@ def test_an_index_that_contradicts_its_segment_is_refused(empty, entries, reason
 def test_a_chain_that_ends_before_a_current_page_is_refused(empty):
     segment = write_segment(empty, short(b"0"))
     write_page(empty, (0, segment.end[1] + 72, 2))
-    refused(empty, "no block stands here")
+    refused(empty, "there is no block here")
     write_page(empty, segment.end, short(b"open"))
     body = bytearray((empty / "precommit").read_bytes())
     body[4096 + 16] ^= 1
