@@ -155,7 +155,7 @@ class Archive:
         return numbers
 
     def _empty(self) -> JournalNotFound:
-        return JournalNotFound(f"{self.url} holds no archived segment", self.url)
+        return JournalNotFound(f"{self.url} contains no archived segment", self.url)
 
     def gaps(self) -> list[tuple[int, int]]:
         """Returns the gaps: first sequence and next sequence of each range of sequences that have no record and never will."""

@@ -119,7 +119,7 @@ class Fleet:
         member.process.kill()
         code = self._exit_code(member)
         if code != -signal.SIGKILL:
-            raise Broken(f"{name} was to be killed, and had ended with exit code {code} before")
+            raise Broken(f"{name} ended with exit code {code} before it was killed")
         member.connection.close()
 
     def _check_exit(self, name: str, member: FleetProcess) -> None:

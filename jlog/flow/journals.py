@@ -110,7 +110,9 @@ class JournalSource:
         if PROMOTED in stored:
             raise self._replaced(stored[PROMOTED])
         if part is not None:
-            raise ValueError(f"{self._journal.path} is a journal: a position in it has no topic and no partition")
+            raise ValueError(
+                f"{self._journal.path} is a journal: a position in it is a sequence, without a topic or a partition"
+            )
         self._begin = self._sequence_of(position)
         self._reader.seek(self._begin)
         return self.source_positions()
@@ -123,7 +125,7 @@ class JournalSource:
         first, end = self._journal.first_sequence, self._journal.next_sequence
         if isinstance(position, int):
             if not first <= position <= end:
-                raise ValueError(f"{self._journal.path}: a position is from {first} to {end}, not {position}")
+                raise ValueError(f"{self._journal.path}: a position must be from {first} to {end}, not {position}")
             return position
         with Reader(self._journal.path, start=position) as reader:
             return reader.position
@@ -222,9 +224,9 @@ def check_source_position(journal: Journal, source_position: dict[str, Any]) -> 
     kept = min([*parts, journal.next_sequence])
     if sequence > kept:
         raise JournalError(
-            f"{journal.path}: records up to {sequence - 1} were moved from here, and the journal has only those up to "
-            f"{kept - 1} of them: it lost its tail, or was replaced by an older copy. Restore it; or accept that what was "
-            f"moved stays, and go on with what follows: `jlogtool mirror positions set {journal.path} SINK {kept}`"
+            f"{journal.path}: records up to {sequence - 1} were moved from here, but the journal ends with {kept - 1}: it "
+            "lost its tail, or was replaced by an older copy. Restore it; or keep what was moved, and go on with new "
+            f"records: `jlogtool mirror positions set {journal.path} SINK {kept}`"
         )
 
 
@@ -323,11 +325,11 @@ class JournalSink:
                     self._state.pop(key, None)
         except RecordTooLarge as error:
             raise JournalError(
-                f"{self.where}: the positions of {len(source_positions)} parts of the source have no room ({error}): move "
-                f"fewer topics into one journal"
+                f"{self.where}: there is no room for the positions of {len(source_positions)} parts of the source ({error}): "
+                "move fewer topics into one journal"
             ) from None
         except JournalFull as error:
-            raise Retry(f"{error}; nothing is lost, and it waits for room", error) from None
+            raise Retry(f"{error}; nothing is lost: the flow waits for room", error) from None
         finally:
             self.drop()
 
@@ -382,7 +384,7 @@ def hold_as_sink(path: str) -> int | None:
     except portalocker.LockException:
         os.close(fd)
         raise JournalLocked(
-            f"{path}: another capture, transform or import writes to this journal; one may at a time: stop it, or "
-            f"capture several topics in one process"
+            f"{path}: another capture, transform or import writes to this journal, and only one may at a time: stop it, or "
+            "capture several topics in one process"
         ) from None
     return fd

@@ -193,7 +193,7 @@ class JournalBox:
                 timestamps_us=[letter.timestamp_us for letter in letters],
             )
         except JournalFull as error:
-            raise Retry(f"{error}; nothing is lost, and it waits for room", error) from None
+            raise Retry(f"{error}; nothing is lost: the flow waits for room", error) from None
         self._writer.sync()
 
     def confirm(self) -> None:

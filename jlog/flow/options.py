@@ -61,7 +61,7 @@ class FlowOptions:
         if self.refused not in get_args(Policy):
             raise ValueError(f"refused must be one of {', '.join(get_args(Policy))}, not {self.refused!r}")
         if (self.refused == "dead-letter") != (self.dead_letter is not None):
-            raise ValueError("refused='dead-letter' and a place for dead letters (dead_letter) go together")
+            raise ValueError("refused='dead-letter' needs a place for dead letters (dead_letter), and the other way round")
 
     @classmethod
     def take(cls, given: dict[str, Any]) -> FlowOptions:

@@ -64,17 +64,18 @@ def apply(function: Function, record: RecordLike) -> list[RecordLike]:
 def _checked(made: Any) -> RecordLike:
     if not all(hasattr(made, name) for name in ("value", "key", "headers", "timestamp_us")):
         raise TypeError(
-            f"a transform returns a record, bytes, a list of them or None, not {type(made).__name__}; "
-            f"jlog.NewRecord.like(record, value=...) makes a record"
+            f"a transform must return a record, bytes, a list of them or None, not {type(made).__name__}; "
+            "jlog.NewRecord.like(record, value=...) creates a record"
         )
     if not isinstance(made.value, BYTES) or not isinstance(made.key, BYTES):
         raise TypeError(
-            f"a record's value and key are bytes or None, not {type(made.value).__name__} and {type(made.key).__name__}"
+            f"a record's value and key must be bytes or None, not {type(made.value).__name__} and {type(made.key).__name__}"
         )
     for name, value in made.headers or ():
         if not isinstance(name, str) or not isinstance(value, BYTES):
             raise TypeError(
-                f"a header is a str and bytes or None, not {type(name).__name__} and {type(value).__name__} (header {name!r})"
+                f"a header must be a str and bytes or None, not {type(name).__name__} and {type(value).__name__} (header "
+                f"{name!r})"
             )
         name.encode()  # raises UnicodeEncodeError for a name that cannot be sent
     found: RecordLike = made

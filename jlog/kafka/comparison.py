@@ -69,7 +69,9 @@ def verify(
     """
     pair = find_pair(journal, url, config, config_file)
     if any(source_position.get("transform") for source_position in pair.source_positions.values()):
-        raise JournalError(f"{pair.journal.path} and {pair.url}: a transform lies between, so that they differ")
+        raise JournalError(
+            f"{pair.journal.path} and {pair.url}: a transform is between them, so their records differ and cannot be compared"
+        )
     return _verify_mirror(pair) if pair.direction == TO_KAFKA else _verify_capture(pair)
 
 
@@ -202,7 +204,8 @@ class Expected:
         found = partition_of_key(key, count, by)
         if found is None:
             raise JournalError(
-                f"{self._pair.url}: partitioner={by} puts record {record.sequence} anywhere, so that nothing can be compared"
+                f"{self._pair.url}: partitioner={by} chooses a random partition for record {record.sequence}, so nothing can "
+                "be compared"
             )
         return found
 

@@ -61,7 +61,9 @@ class Mirror(Flow):
     ) -> None:
         given = FlowOptions.only(options)
         if given.function is not None and (sequence_header or standby):
-            raise ValueError("a transform makes records that have no sequence: no header can have it, and no standby its place")
+            raise ValueError(
+                "the records of a transform have no sequence of the journal: leave out sequence_header and standby"
+            )
         at = parse(url)
         settings = Settings(at, given.config, given.config_file, ["sink"])
 
@@ -170,7 +172,7 @@ def key_of(choice: str) -> Key | None:
         return no_key
     kind, _, name = choice.partition(":")
     if kind != "header" or not name:
-        raise ValueError(f"a key is record, none or header:NAME, not {choice!r}")
+        raise ValueError(f"key must be record, none or header:NAME, not {choice!r}")
 
     def from_header(record: RecordLike) -> bytes | None:
         return next((value for header, value in record.headers if header == name), None)

@@ -102,7 +102,7 @@ class Loading:
     def _check_partitions(self, frame: DataFrame) -> None:
         for name in self._plan.partition_by:
             if name not in frame.columns:
-                raise ValueError(f"there is no column {name} to partition by; there are {', '.join(frame.columns)}, hour")
+                raise ValueError(f"there is no column {name} to partition by; the columns are {', '.join(frame.columns)}, hour")
             kind = frame.schema[name].dataType
             if isinstance(kind, ArrayType | MapType | StructType):
                 raise ValueError(
@@ -141,9 +141,9 @@ class Loading:
             if found is not None:
                 sequence, journal, name = found
                 raise JournalError(
-                    f"the record {sequence} of {journal} has the field {name!r}, which has no column, and --evolve fail was "
-                    f"given. The whole batch is discarded. To go on, name the field in --schema, or use --evolve other"
-                    f"{'' if plan.format == PARQUET else ' or --evolve add'}"
+                    f"record {sequence} of {journal} has the field {name!r}, for which there is no column, and --evolve fail "
+                    "was given. The whole batch is discarded. To go on, name the field in --schema, or use --evolve "
+                    f"other{'' if plan.format == PARQUET else ' or --evolve add'}"
                 )
         if plan.evolve != ADD or len(fields.fields) >= FIELDS_MAX:
             return fields
@@ -157,7 +157,7 @@ class Loading:
         if self._plan.schema is not None:
             given = StructType.fromDDL(self._plan.schema)
             if not isinstance(given, StructType):
-                raise ValueError(f"the schema {self._plan.schema!r} names no fields; write 'level string, ms double'")
+                raise ValueError(f"the schema {self._plan.schema!r} has no fields; write 'level string, ms double'")
             added = self._kept.newest() if self._plan.evolve == ADD else None
             names = {folded(name) for name in given.names}
             return StructType([*given.fields, *(one for one in added or [] if folded(one.name) not in names)])
@@ -176,7 +176,7 @@ class Loading:
 
 def _check_equal(written: int, counted: int) -> None:
     if written != counted:
-        raise JournalError(f"the tasks have written {written} rows, and have read {counted} for them; run the pipeline again")
+        raise JournalError(f"the tasks have read {counted} rows, but have written {written}; run the pipeline again")
 
 
 class Counting:
@@ -194,7 +194,7 @@ class Counting:
             parsed = parsed.withColumn("hour", f.hour("timestamp"))
         for name in windows.by:
             if name not in parsed.columns:
-                raise ValueError(f"there is no column {name} to count by; there are {', '.join(parsed.columns)}")
+                raise ValueError(f"there is no column {name} to count by; the columns are {', '.join(parsed.columns)}")
         good = parsed.where(f.col(ERROR).isNull())
         late = good.withWatermark("timestamp", f"{round(windows.watermark_seconds * 1000)} milliseconds")
         window = f.window("timestamp", f"{round(windows.seconds * 1000)} milliseconds")

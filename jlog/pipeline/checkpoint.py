@@ -150,7 +150,10 @@ class QueryCheckpoint:
         """Returns the batch, whose offsets are synced. So a table never knows of a batch that Spark forgets in a power loss."""
         begin, end = self._text(number - 1), self._text(number)
         if end is None:
-            raise JournalError(f"{self._offsets}/{number} is gone, which Spark has written for this batch; begin anew")
+            raise JournalError(
+                f"{self._offsets}/{number}, which Spark wrote for this batch, is gone; begin anew with another destination "
+                "and another checkpoint"
+            )
         names = [f"{self._offsets}/{number}", f"{self._offsets}/.{number}.crc"]
         if number == 0:
             names += [f"{self.path}/metadata", f"{self.path}/.metadata.crc"]

@@ -42,8 +42,8 @@ class Expected:
         if not self.least <= records <= self.most:
             wanted = str(self.most) if self.least == self.most else f"{self.least} to {self.most}"
             raise JournalError(
-                f"{records} records of this batch have arrived, and by the offsets in Spark's checkpoint it has {wanted}. "
-                f"The whole batch is discarded; run the pipeline again"
+                f"{records} records of this batch have arrived, but the offsets in Spark's checkpoint promise {wanted}. The "
+                "whole batch is discarded; run the pipeline again"
             )
 
 

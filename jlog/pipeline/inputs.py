@@ -169,7 +169,9 @@ def _start_of_topic(text: str | None) -> dict[str, str]:
         return {"startingOffsets": (text or EARLIEST).lower()}
     start = parse({"path": "/", **_start(text)}).start
     if not isinstance(start, datetime):
-        raise ValueError(f"{text!r}: a topic has offsets for each partition; begin at earliest, latest or a time")
+        raise ValueError(
+            f"{text!r}: a topic has offsets for each partition, so one number is ambiguous; begin at earliest, latest or a time"
+        )
     return {"startingTimestamp": str(round(start.timestamp() * 1000)), "startingOffsetsByTimestampStrategy": "latest"}
 
 
@@ -233,6 +235,6 @@ def _check_kafka(spark: SparkSession) -> None:
         scala = jvm.scala.util.Properties.versionNumberString().rpartition(".")[0]
         package = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark.version}"
         raise JournalError(
-            f"Spark's source for Kafka is missing; add --conf spark.jars.packages={package}, or with spark-submit "
-            f"--packages {package}"
+            f"Spark's Kafka connector is missing; add --conf spark.jars.packages={package}, or with spark-submit --packages "
+            f"{package}"
         ) from None

@@ -50,9 +50,11 @@ class Parser:
 
     def __post_init__(self) -> None:
         if (self.kind == REGEX) != (self.pattern is not None):
-            raise ValueError("--parse regex needs --pattern, and nothing else does")
+            raise ValueError("--parse regex needs --pattern, and --pattern is for --parse regex alone")
         if self.pattern is not None and not self._groups():
-            raise ValueError(f"the pattern {self.pattern!r} has no named group, such as (?<level>[A-Z]+), to make a column of")
+            raise ValueError(
+                f"the pattern {self.pattern!r} has no named group, such as (?<level>[A-Z]+), which becomes a column"
+            )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -304,7 +306,7 @@ def _cast(
     columns = []
     for one, name in _named(fields):
         if one.name not in raw:
-            raise ValueError(f"the schema has the field {one.name}, and the pattern no group of that name")
+            raise ValueError(f"the schema has the field {one.name}, but the pattern has no group of that name")
         cast = raw[one.name].try_cast(one.dataType)
         if not isinstance(one.dataType, StringType):
             fits = cast.isNotNull() & ~is_changed(cast, raw[one.name].try_cast(with_texts(one.dataType)), one.dataType)

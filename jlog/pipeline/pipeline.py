@@ -133,8 +133,8 @@ class Pipeline:
             checkpoint.keep_settings(PIPELINE, plan.identity)
         elif known != plan.identity:
             raise ValueError(
-                f"the checkpoint {plan.checkpoint} is of a pipeline with other settings, {json.dumps(known)}; go on with "
-                f"those, or begin anew with another destination and another checkpoint"
+                f"the checkpoint {plan.checkpoint} belongs to a pipeline with other settings, {json.dumps(known)}; use those "
+                "again, or begin anew with another destination and another checkpoint"
             )
         self._check_parsing(checkpoint, tables.records)
         if plan.windows is not None and tables.windows is not None:
@@ -153,8 +153,8 @@ class Pipeline:
         elif known != windows.identity:
             by = f" by {', '.join(known['by'])}" if known["by"] else ""
             raise ValueError(
-                f"the checkpoint {checkpoint.path} counts in windows of {known['seconds']} seconds{by}; go on with those, or "
-                f"begin anew with another destination and another checkpoint"
+                f"the checkpoint {checkpoint.path} counts in windows of {known['seconds']} seconds{by}; use those again, or "
+                "begin anew with another destination and another checkpoint"
             )
 
     def _check_parsing(self, checkpoint: Checkpoint, table: Table) -> None:
@@ -166,8 +166,8 @@ class Pipeline:
         unfinished = checkpoint.query(RECORDS).unfinished() if known not in (None, now) else None
         if unfinished is not None and table.last_batch() == unfinished:
             raise ValueError(
-                f"the last run was cut off in a batch that it has parsed with other settings, {json.dumps(known)}; let a run "
-                f"with those complete the batch, and change them then"
+                f"the last run ended in the middle of a batch that it parsed with other settings, {json.dumps(known)}; run "
+                "once with those to complete the batch, then change them"
             )
         if known != now:
             checkpoint.replace_settings(PARSING, now)
@@ -178,8 +178,8 @@ class Pipeline:
         for table in tables:
             if not table.is_empty():
                 raise ValueError(
-                    f"{table.name} has {content} already, and the checkpoint {plan.checkpoint} does not say what is in them. "
-                    f"Name theirs with --checkpoint, or write somewhere else"
+                    f"{table.name} already has {content}, which the checkpoint {plan.checkpoint} does not know. Give the "
+                    "checkpoint that belongs to them with --checkpoint, or write somewhere else"
                 )
 
     def _start(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> list[StreamingQuery]:

@@ -107,8 +107,8 @@ class PipelinePlan:
         without = [source for source in self.sources if is_topic(source) or is_url(source)]
         if self.subscriber is not None and (len(without) == len(self.sources) or not all(map(is_topic, without))):
             raise ValueError(
-                f"--subscriber is for journals, and {', '.join(without)} can have none: leave it out. The checkpoint keeps the "
-                f"pipeline's place. An archive keeps its segments, and a topic its messages as its own settings say"
+                f"--subscriber is for journals, and {', '.join(without)} cannot have one: leave it out. The checkpoint keeps "
+                "the pipeline's place. An archive keeps its segments, and a topic its messages as its own settings say"
             )
         if self.journal_pattern is not None and all(map(is_topic, self.sources)):
             raise ValueError("--journal-pattern looks for journals below a directory, and a topic has none: leave it out")

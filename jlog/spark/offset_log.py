@@ -28,5 +28,5 @@ def offsets_in(text: str) -> list[str]:
     """Returns the lines after the version and the metadata, one for each source. Raises ValueError for another text."""
     version, *lines = text.rstrip("\n").split("\n")
     if not version.startswith("v") or len(lines) < 2:
-        raise ValueError(f"this is not a file of offsets, for it has no line of a source: {text[:100]!r}")
+        raise ValueError(f"this is not an offset file of Spark, since it has no line for a source: {text[:100]!r}")
     return lines[1:] if version == NUMBERED_SOURCES else sorted(lines[1:])

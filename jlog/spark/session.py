@@ -57,7 +57,7 @@ def check_installed() -> None:
     """Raises JournalError with that command."""
     command = missing()
     if command:
-        raise JournalError(f"this needs Spark, and something is missing; install it: {command}")
+        raise JournalError(f"Spark is missing or incomplete; install it: {command}")
 
 
 def submitted() -> bool:

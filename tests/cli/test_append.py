@@ -98,7 +98,7 @@ def test_length32_that_ends_within_a_record_keeps_those_before(journal: Path) ->
     """The command fails."""
     result = run("append", journal, "--framing", "length32", stdin=framed([b"whole", b"torn"])[:-1])
     assert result.code == 1
-    assert "ends within a record" in result.err
+    assert "ends in the middle of a record" in result.err
     assert values(journal) == [b"whole"]
 
 

@@ -260,7 +260,7 @@ def test_a_transform_to_a_topic_has_a_topics_options(tmp_path, url, witness, top
         writer.extend([b"1", b"x", b"2"], headers=[[("user", b"u")]] * 3)
     arguments = ["transform", "--until-end", "--transform", "changes:number", tmp_path / "journal"]
     code, _, said = run(*arguments, "--no-create", url)
-    assert (code, "no topic is there" in said) == (1, True)
+    assert (code, "there is no such topic" in said) == (1, True)
     options = ["--partitions", 2, "--key", "header:user", "--refused", "dead-letter"]
     code, _, said = run(*arguments, *options, url)
     assert (code, "the transform raised ValueError" in said) == (0, True)

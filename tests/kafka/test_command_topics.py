@@ -108,7 +108,7 @@ def test_a_topic_is_made_once_and_removed(url):
     assert run("rm", url).code == 2
     do("rm", "--yes", url)
     gone = run("info", url)
-    assert (gone.code, "no topic is there" in gone.err) == (1, True)
+    assert (gone.code, "there is no such topic" in gone.err) == (1, True)
 
 
 def test_a_topic_is_made_with_partitions_and_settings(url, witness, topic):

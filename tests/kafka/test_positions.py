@@ -83,10 +83,10 @@ def test_partitions_of_an_earlier_topic_have_no_position(witness, topic, url, jo
 @pytest.mark.parametrize(
     ("part", "position", "said"),
     [
-        ("{topic}/0", "11", "offsets 0 to 10, and no 11"),
+        ("{topic}/0", "11", "offsets 0 to 10; 11 is not one of them"),
         ("{topic}/9", "begin", "has the partitions 0 to 1"),
-        ("other", "begin", "name a part as TOPIC or TOPIC/PARTITION"),
-        ("{topic}", "3", "an offset says nothing"),
+        ("other", "begin", "give a part as TOPIC or TOPIC/PARTITION"),
+        ("{topic}", "3", "one offset is ambiguous"),
     ],
 )
 def test_a_position_that_is_none_is_refused(witness, topic, url, journal, part, position, said):

@@ -82,7 +82,7 @@ def test_a_reader_keeps_its_checkpoints_behind_the_prefix(url, topic, witness):
 
 def test_a_standby_finds_its_mirror_behind_the_prefix(journal, url, tmp_path):
     Mirror(journal, url, until_end=True, standby=True, config=PREFIX).run()
-    with pytest.raises(jlog.JournalError, match="no mirror sends there"):
+    with pytest.raises(jlog.JournalError, match="no mirror sends to it what a standby needs"):
         jlog.kafka.Standby(url, tmp_path / "standby", until_end=True).run()
     jlog.kafka.Standby(url, tmp_path / "standby", until_end=True, config=PREFIX).run()
     assert promote(url, tmp_path / "standby", config=PREFIX).sequence == 10

@@ -292,7 +292,7 @@ def test_a_standby_that_others_wrote_to_is_none(primary, standby, url):
     fill(standby, 5)
     fill(primary, 10, 10)
     mirror(primary, url)
-    with pytest.raises(jlog.JournalError, match="records from 10 on came from no mirror"):
+    with pytest.raises(jlog.JournalError, match="records from 10 on did not come from the mirror"):
         follow(url, standby)
 
 

@@ -240,7 +240,7 @@ def test_a_full_journal_holds_a_capture_back(witness, topic, url, journal, proce
             reader.commit()
             assert running.is_running
         code, said = running.end()
-    assert (code, "it waits for room" in said) == (0, True)
+    assert (code, "the flow waits for room" in said) == (0, True)
 
 
 # --- Keys -----------------------------------------------------------------------------------------------------------

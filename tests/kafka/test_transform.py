@@ -233,7 +233,7 @@ def test_a_sink_is_the_same_whichever_way_its_path_is_written(tmp_path, monkeypa
 def test_a_result_that_is_no_record_is_refused(tmp_path, made):
     with jlog.Writer(tmp_path / "source") as writer:
         writer.append(b"x")
-    with pytest.raises(RecordRefused, match=r"record 0 is refused: .* (a transform returns|value and key are bytes)"):
+    with pytest.raises(RecordRefused, match=r"record 0 is refused: .* (a transform must return|value and key must be bytes)"):
         jlog.transform(tmp_path / "source", tmp_path / "sink", lambda _: made)
 
 

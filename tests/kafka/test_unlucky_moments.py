@@ -391,7 +391,7 @@ def test_positions_without_room_end_a_capture_before_it_appends(witness, topic, 
     witness.produce(names[0], numbered(10))
     with jlog.Writer(journal) as writer:
         writer.extend([b"there"], state={b"%d" % number: bytes(1000) for number in range(60)})
-    with pytest.raises(jlog.JournalError, match="have no room"):
+    with pytest.raises(jlog.JournalError, match="there is no room for the positions"):
         capture(f"kafka://{broker.address}/{topic}.*", journal)
     assert values(journal) == [b"there"]
 

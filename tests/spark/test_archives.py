@@ -108,7 +108,7 @@ def test_a_stream_waits_for_an_empty_archive(
     for again in (reader, stream(orders.url, **start)):
         end = again.latestOffset(begin, ReadAllAvailable())
         assert rows(again, begin, end) == list(range(first, 150))
-    with pytest.raises(JournalError, match="holds no archived"):
+    with pytest.raises(JournalError, match="contains no archived"):
         BatchReader(SCHEMA, parse({"path": orders.url + "-of-none"})).partitions()
 
 

@@ -205,7 +205,7 @@ def test_a_subscriber_of_an_archive_is_refused_at_once(tmp_path: Path) -> None:
     jlog.Journal(tmp_path / "journal").archive()
     result = run_command("pipeline", "--subscriber", "lake", url, tmp_path / "lake")
     assert (result.code, result.out) == (2, b"")
-    assert f"{url} can have none: leave it out" in result.err
+    assert f"{url} cannot have one: leave it out" in result.err
 
 
 def test_without_java_it_says_the_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -337,7 +337,7 @@ def test_a_missing_segment_is_not_a_gap(root: Path) -> None:
 def test_a_removed_journal_fails_the_query_or_is_left_out(root: Path) -> None:
     marks = stream(root, journalPattern=".*").initialOffset()
     jlog.Journal.delete(root / "little")
-    with pytest.raises(JournalError, match="the query has read little, which is not among the journals any more"):
+    with pytest.raises(JournalError, match="the query has read little, which is missing now"):
         stream(root, journalPattern=".*").latestOffset(marks, ReadAllAvailable())
     tolerant = stream(root, journalPattern=".*", failOnDataLoss="false")
     end = tolerant.latestOffset(marks, ReadAllAvailable())

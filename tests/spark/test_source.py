@@ -170,7 +170,7 @@ def test_reading_begins_and_ends_at_times(load: Load, tmp_path: Path) -> None:
     [
         ({"mode": "dropmalformed"}, "option mode: 'dropmalformed' is neither failfast nor permissive"),
         ({"startingSequence": 5000}, "ends at sequence 1000; 5000 is beyond it"),
-        ({"endingSequence": '{"clicks": 1}'}, "a place is given for clicks, which is not read"),
+        ({"endingSequence": '{"clicks": 1}'}, "a position is given for clicks, which is not read"),
     ],
 )
 def test_a_wrong_option_fails_the_query_with_what_would_be_right(

@@ -147,7 +147,7 @@ def test_a_first_batch_whose_beginning_is_not_known_is_refused(lake: Lake, path:
         for later in ("checkpoint/commits", "rows"):  # which a killed run has not made yet
             shutil.rmtree(lake.folder / later)
         fill(writer, 10)
-        with pytest.raises(StreamingQueryException, match="first batch ends at sequence 10, and startingSequence is at 20"):
+        with pytest.raises(StreamingQueryException, match="first batch ends at sequence 10, but startingSequence is at 20"):
             lake.run(path, startingSequence="latest")
         lake.run(path, startingSequence="latest", failOnDataLoss="false")
     assert lake.sequences() == list(range(10, 20))

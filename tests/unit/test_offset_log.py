@@ -32,5 +32,5 @@ def test_a_source_is_known_by_its_line_or_by_its_name() -> None:
 
 @pytest.mark.parametrize("end", ["", "v1", "v1\n{}", "2\n{}\n1"])
 def test_a_text_that_is_cut_short_is_refused(end: str) -> None:
-    with pytest.raises(ValueError, match="not a file of offsets"):
+    with pytest.raises(ValueError, match="not an offset file of Spark"):
         digest_of(None, end)

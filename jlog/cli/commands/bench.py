@@ -121,8 +121,8 @@ def _check_space(directory: str, load: Load) -> None:
     needed = 3 * load.records * (load.value_bytes + 16) + PREALLOCATED_BYTES
     if free < needed:
         raise click.ClickException(
-            f"{directory} has {human_bytes(free)} of free space, and {human_bytes(needed)} are needed; "
-            f"take another --dir, or fewer --records"
+            f"{directory} has {human_bytes(free)} of free space, but {human_bytes(needed)} are needed; give another --dir, or "
+            "fewer --records"
         )
 
 

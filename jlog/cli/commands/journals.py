@@ -218,7 +218,7 @@ def remove(journal: str, yes: bool) -> None:
     if not yes:
         question = f"Delete {_what_it_holds(journal)}?"
         if not sys.stdin.isatty():
-            raise click.UsageError("stdin is not a terminal to ask on; --yes deletes without asking")
+            raise click.UsageError("stdin is not a terminal, so nobody can confirm; --yes deletes without a question")
         if not click.confirm(question, err=True):
             complain(f"{journal} was not deleted")
             raise click.exceptions.Exit(FAILED)

@@ -25,7 +25,7 @@ def parse_trigger(text: str) -> timedelta | None:
 def parse_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise ValueError(f"{text!r} is not a setting; write NAME=VALUE")
+        raise ValueError(f"{text!r} is not of the form NAME=VALUE")
     return name.strip(), value.strip()
 
 

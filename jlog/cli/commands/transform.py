@@ -61,7 +61,7 @@ def transform(
       jlogtool transform --transform clean:strip kafka://host/raw kafka://host/ok
     """
     if not options["transform"]:
-        raise click.UsageError("--transform MODULE:FUNCTION says what becomes of each record")
+        raise click.UsageError("give --transform MODULE:FUNCTION, which changes each record")
     with checked():
         to_topic = path_of(sink) is None
         if to_topic or path_of(source) is None:

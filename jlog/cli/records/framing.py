@@ -67,7 +67,9 @@ def split_length32(pieces: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
         if needed > VALUE_BYTES_MAX + _LENGTH.size:
             raise too_large(name)
     if data:
-        raise click.ClickException(f"{name} ends within a record, {len(data)} bytes after it began; those before are kept")
+        raise click.ClickException(
+            f"{name} ends in the middle of a record ({len(data)} bytes of it); the records before it are appended"
+        )
 
 
 def _records_in(data: bytes) -> tuple[list[bytes], int, int]:

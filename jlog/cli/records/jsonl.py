@@ -41,7 +41,7 @@ def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[RecordColumns]:
 
 def _add(columns: RecordColumns, record: Any) -> None:
     if not isinstance(record, dict):
-        raise ValueError('a record is an object, {"value": "text"}')
+        raise ValueError('a record must be an object, {"value": "text"}')
     if record and not FIELDS & record.keys():
         raise ValueError(f"an object with none of the fields {', '.join(sorted(FIELDS))} is not a record")
     headers = [_header(header) for header in _list(record.get("headers"))]
@@ -54,7 +54,7 @@ def _add(columns: RecordColumns, record: Any) -> None:
 
 def _list(headers: Any) -> list[Any]:
     if headers is not None and not isinstance(headers, list):
-        raise ValueError(f"headers is a list, not {json.dumps(headers)}")
+        raise ValueError(f"headers must be a list, not {json.dumps(headers)}")
     return headers or []
 
 
@@ -65,7 +65,7 @@ def _bytes(record: dict[str, Any], name: str) -> bytes | None:
 
 def _text(value: Any, name: str) -> bytes | None:
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} is text or null, not {json.dumps(value)}")
+        raise ValueError(f"{name} must be text or null, not {json.dumps(value)}")
     return None if value is None else value.encode()
 
 
@@ -78,7 +78,7 @@ def _decoded(coded: Any, name: str) -> bytes:
 
 def _header(header: Any) -> tuple[str, bytes | None]:
     if not isinstance(header, list) or not 2 <= len(header) <= 3 or not isinstance(header[0], str):
-        raise ValueError(f'a header is ["name", "text"] or ["name", null, "base64"], not {json.dumps(header)}')
+        raise ValueError(f'a header must be ["name", "text"] or ["name", null, "base64"], not {json.dumps(header)}')
     header[0].encode()  # raises UnicodeEncodeError, a ValueError, for half of a surrogate pair
     return header[0], _text(header[1], "a header") if len(header) == 2 else _decoded(header[2], "a header")
 
@@ -87,8 +87,8 @@ def _timestamp(record: dict[str, Any]) -> int | None:
     microseconds, time = record.get("timestamp_us"), record.get("timestamp")
     if microseconds is None and time is not None:
         if not isinstance(time, str):
-            raise ValueError(f"timestamp is a time, not {json.dumps(time)}")
+            raise ValueError(f"timestamp must be a time, not {json.dumps(time)}")
         return timestamp_us_of(parse_time(time))
     if microseconds is not None and not (isinstance(microseconds, int) and -(1 << 63) <= microseconds < 1 << 63):
-        raise ValueError(f"timestamp_us is an integer of 64 bits, not {json.dumps(microseconds)}")
+        raise ValueError(f"timestamp_us must be an integer of 64 bits, not {json.dumps(microseconds)}")
     return microseconds

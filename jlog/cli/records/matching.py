@@ -35,7 +35,7 @@ def grep_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if value is None and key is None:
             if ignore_case or invert_match:
-                raise click.UsageError("--ignore-case and --invert-match are of --grep or --grep-key")
+                raise click.UsageError("--ignore-case and --invert-match need --grep or --grep-key")
             command(*arguments, match=None, **options)
             return
         if ignore_case:

@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
         return float(value)
     if isinstance(value, (bytes, bytearray)):
         return value.decode(errors="backslashreplace")
-    raise TypeError(f"{value!r} has no form in JSON")
+    raise TypeError(f"{value!r} cannot be written as JSON")
 
 
 def print_json(value: Any) -> None:

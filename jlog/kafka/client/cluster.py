@@ -41,7 +41,7 @@ class Topic:
     def check_has(self, partition: int) -> None:
         """Raises ValueError where the topic has no such partition."""
         if partition >= self.partitions:
-            raise ValueError(f"topic {self.name} has the partitions 0 to {self.partitions - 1}, and no partition {partition}")
+            raise ValueError(f"topic {self.name} has the partitions 0 to {self.partitions - 1}; {partition} is not one of them")
 
 
 def _topic_of(name: str, found: Any) -> Topic:
@@ -127,7 +127,7 @@ class Cluster:
             found = self._described(answers[name], name)
         except JournalNotFound:
             where = f"kafka://{self.settings.servers}/{name}"
-            raise JournalNotFound(f"{where}: no topic is there; `jlogtool create {where}` creates one", where) from None
+            raise JournalNotFound(f"{where}: there is no such topic; `jlogtool create {where}` creates it", where) from None
         return _topic_of(name, found)
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
@@ -165,7 +165,7 @@ class Cluster:
             return found, False
         if not create:
             where = f"kafka://{self.settings.servers}/{name}"
-            message = f"{where}: no topic is there, and none was to be created; `jlogtool create {where}` creates one"
+            message = f"{where}: there is no such topic, and none was to be created; `jlogtool create {where}` creates it"
             raise JournalNotFound(message, where)
         self.create(name, partitions, replication_factor, config)
         return self._when_known(name), True
@@ -173,7 +173,7 @@ class Cluster:
     def create(self, name: str, partitions: int, replication_factor: int | None, config: Mapping[str, str]) -> bool:
         """Creates the topic, and returns when the brokers know it. Returns False if another process was first."""
         if partitions < 1:
-            raise ValueError(f"a topic has at least 1 partition, not {partitions}")
+            raise ValueError(f"a topic must have at least 1 partition, not {partitions}")
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config))
         answers = self.admin.create_topics([new], request_timeout=ANSWER_SECONDS)
         created = self._unless(

@@ -28,8 +28,8 @@ def check_prefix(cluster: Cluster, name: str) -> None:
     if others:
         prefix = cluster.settings.names.prefix
         raise JournalError(
-            f"{cluster.settings.servers}: there is no topic {name}, but there is {', '.join(others)}, with the positions of "
-            f"the same under another prefix than {prefix!r}. Give that one (-X prefix=…), or delete the topic to begin anew"
+            f"{cluster.settings.servers}: there is no topic {name}, but {', '.join(others)} has these positions under another "
+            f"prefix than {prefix!r}. Give that prefix (-X prefix=…), or delete that topic to begin anew"
         )
 
 

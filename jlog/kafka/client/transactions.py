@@ -85,7 +85,7 @@ class Transactions:
         if int(given.get("batch.size", 0)) > limit_bytes:
             raise ValueError(
                 f"batch.size={given['batch.size']} is more than a batch of topic {self._topic} may have ({limit_bytes} bytes "
-                f"by its max.message.bytes): the topic would refuse it as a whole"
+                "by its max.message.bytes): the topic would refuse the whole batch"
             )
         conf = self._settings.for_producer(
             transactional_id=self._table,

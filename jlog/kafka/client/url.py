@@ -57,13 +57,13 @@ def parse_any(url: str) -> TopicUrl:
     servers, _, path = rest.partition("/")
     if "@" in servers:
         raise ValueError(
-            f"{_shown(url)} has a user in it, and a URL is seen by everybody; give sasl.username and sasl.password in a "
-            f"file (--config) or in the environment (JLOG_KAFKA_SASL_PASSWORD)"
+            f"{_shown(url)} has a user in it, and everybody can see a URL; give sasl.username and sasl.password in a file "
+            "(--config) or in the environment (JLOG_KAFKA_SASL_PASSWORD)"
         )
     if "#" in url:
         raise ValueError(f"{_shown(url)} has a fragment; write {SCHEME}HOST:PORT/TOPIC")
     if not all(_SERVER.match(server) for server in servers.split(",")):
-        raise ValueError(f"{_shown(url)} names no broker; write {SCHEME}HOST:PORT/TOPIC")
+        raise ValueError(f"{_shown(url)} does not name a broker; write {SCHEME}HOST:PORT/TOPIC")
     with_ports = ",".join(server if _has_port(server) else f"{server}:{PORT}" for server in servers.split(","))
     topics = tuple(unquote(path).split(",")) if path else ()
     return TopicUrl(with_ports, topics, _partition(url, query))

@@ -53,8 +53,8 @@ def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) ->
     if not found:
         needs = f"Read on topic {settings.names.table(topic, of or '*')}"
         raise JournalError(
-            f"{where}: no mirror sends there what a standby needs; run `jlogtool mirror to-kafka --standby`. Where one does, "
-            f"{not_allowed(needs)}"
+            f"{where}: no mirror sends to it what a standby needs; run `jlogtool mirror to-kafka --standby`. If one runs "
+            f"already, {not_allowed(needs)}"
         )
     if len(found) > 1:
         raise JournalError(f"{where} was mirrored to by {', '.join(one.uuid for one in found)}: choose one with --of")

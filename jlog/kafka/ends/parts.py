@@ -91,7 +91,7 @@ class Parts:
         """Finds the topics. Raises JournalNotFound where a pattern matches none."""
         found = matching_topics(self._cluster, self._url.topics, self._exclude)
         if not found:
-            raise JournalNotFound(f"{self._cluster.settings.servers} has no topic like {','.join(self._url.topics)}")
+            raise JournalNotFound(f"no topic of {self._cluster.settings.servers} matches {','.join(self._url.topics)}")
         return found
 
     def is_gone(self, part: str, names: Collection[str]) -> bool:
@@ -117,7 +117,7 @@ class Parts:
             topics = self.topics()
             with suppress(JournalNotFound):
                 return topics, *self.find(topics.values(), stored)
-        raise JournalNotFound(f"topics like {','.join(self._url.topics)} are deleted faster than they can be looked at")
+        raise JournalNotFound(f"topics that match {','.join(self._url.topics)} are deleted faster than they can be looked at")
 
     def find(
         self, topics: Collection[Topic], stored: SourcePosition
@@ -180,10 +180,10 @@ class Parts:
             return end
         if isinstance(start, int):
             if len(first) > 1:
-                raise ValueError(f"topic {topic.name} has {len(first)} partitions: an offset says nothing; use a time")
+                raise ValueError(f"topic {topic.name} has {len(first)} partitions, so one offset is ambiguous; use a time")
             return {partition: min(max(start, first[partition]), end[partition]) for partition in first}
         if isinstance(start, str):
-            raise ValueError(f"topics are read from 'begin', 'end', an offset or a time on, not from {start!r}")
+            raise ValueError(f"topics can be read from 'begin', 'end', an offset or a time, not from {start!r}")
         return self._cluster.offsets_at(topic, timestamp_us_of(start), first)
 
     # --- What has changed -------------------------------------------------------------------------------------------
@@ -243,7 +243,9 @@ class Parts:
             begin = self._begin(topic, first, end, position)
             for number, offset in begin.items():
                 if isinstance(position, int) and position != offset:
-                    raise ValueError(f"{name}/{number} has the offsets {first[number]} to {end[number]}, and no {position}")
+                    raise ValueError(
+                        f"{name}/{number} has the offsets {first[number]} to {end[number]}; {position} is not one of them"
+                    )
             # Partitions of an earlier topic of this name, which had more of them, are gone.
             if partition is None:
                 changed |= dict.fromkeys(other for other in stored if other.rpartition("/")[0] == name)
@@ -256,5 +258,5 @@ class Parts:
             return [(name, None) for name in self.names()]
         name, slash, number = part.partition("/")
         if (slash and not number.isdecimal()) or not any(fnmatchcase(name, wanted) for wanted in self._url.topics):
-            raise ValueError(f"{self._url} has no {part}: name a part as TOPIC or TOPIC/PARTITION")
+            raise ValueError(f"{self._url} has no part {part}; give a part as TOPIC or TOPIC/PARTITION")
         return [(name, int(number) if slash else None)]

@@ -53,8 +53,8 @@ class StandbySink(JournalSink):
             with Reader(self.where, start=sequence) as reader:
                 if len(reader.read(1)):
                     raise JournalError(
-                        f"{self.where}: the records from {sequence} on came from no mirror, so this is not a standby any more; "
-                        f"make a new one. Only `mirror standby` writes to a standby, until it is promoted"
+                        f"{self.where}: the records from {sequence} on did not come from the mirror, so this is not a standby "
+                        "any more; create a new one. Only `mirror standby` writes to a standby, until it is promoted"
                     )
         return stored
 

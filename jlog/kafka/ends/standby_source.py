@@ -176,7 +176,7 @@ class StandbySource:
         return self._mirror.sequence if message is None else mirrored(message).sequence
 
     def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePositionChange:  # noqa: ARG002
-        raise ValueError("a standby has the same records as its journal: where it goes on cannot be set")
+        raise ValueError("the position of a standby cannot be set: it has the same records as its journal")
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 

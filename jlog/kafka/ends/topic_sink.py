@@ -374,8 +374,8 @@ class TopicSink:
         assert self._table is not None
         if found is None or found.id != self._table.id:
             raise TopicChanged(
-                f"kafka://{self.settings.servers}/{self.table} was deleted, where this mirror stores its position. "
-                f"The next start goes on at its subscriber's position; `jlogtool mirror verify` compares what was moved"
+                f"kafka://{self.settings.servers}/{self.table}, where this mirror stores its position, was deleted. The next "
+                "start goes on at its subscriber's position; `jlogtool mirror verify` compares what was moved"
             )
 
     def _deleted(self) -> TopicChanged:

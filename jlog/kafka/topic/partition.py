@@ -73,7 +73,9 @@ class Partition:
         """Returns an offset. Raises ValueError for a start that is not a position, or one beyond the end, and
         CheckpointNotFound for a name that no checkpoint has."""
         if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
-            raise TypeError(f"a position is 'begin', 'end', an offset, an aware datetime or a checkpoint's name, not {start!r}")
+            raise TypeError(
+                f"a position must be 'begin', 'end', an offset, an aware datetime or a checkpoint's name, not {start!r}"
+            )
         if start == "begin":
             return self.first()
         if start == "end":
@@ -88,7 +90,7 @@ class Partition:
                 )
             return self.checkpoint(start)
         if start < 0:
-            raise ValueError(f"an offset is 0 or more, not {start}")
+            raise ValueError(f"an offset must be 0 or more, not {start}")
         end = self.end()
         if start > end:
             raise ValueError(f"{self.url} ends at offset {end}; {start} is beyond it")

@@ -139,7 +139,7 @@ class TopicReader:
         """Returns at least one record, and at most `max_records` or, beyond the first, `max_bytes`. The batch is empty only if
         no record came within `timeout` seconds (None: waits for ever)."""
         if max_records < 1 or max_bytes < 1:
-            raise ValueError(f"max_records and max_bytes are at least 1, not {max_records} and {max_bytes}")
+            raise ValueError(f"max_records and max_bytes must be at least 1, not {max_records} and {max_bytes}")
         self._check_open()
         if not self._buffer:
             with at_once():
@@ -160,7 +160,7 @@ class TopicReader:
     def read_backward(self, max_records: int) -> list[KafkaRecord]:
         """Returns at most so many records before the position, newest first. The position moves back before them."""
         if max_records < 1:
-            raise ValueError(f"max_records is at least 1, not {max_records}")
+            raise ValueError(f"max_records must be at least 1, not {max_records}")
         self._check_open()
         found: list[KafkaRecord] = []
         with at_once():
@@ -275,7 +275,7 @@ class TopicReader:
         elif isinstance(sequence, bool) or not isinstance(sequence, int):
             raise TypeError(f"a commit takes an offset, not {sequence!r}")
         elif sequence < 0:
-            raise ValueError(f"an offset is 0 or more, not {sequence}")
+            raise ValueError(f"an offset must be 0 or more, not {sequence}")
         if sequence > self._position and sequence > self._partition.end():
             raise ValueError(f"{self._partition.url} ends before offset {sequence}; commit what has been read")
         if sequence < self._position:

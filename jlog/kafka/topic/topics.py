@@ -212,7 +212,7 @@ def topic_config(
         found["segment.bytes"] = str(max(segment_bytes, 1 << 20))
     if roll is not None and roll != "never":
         if roll not in ROLL_MS:
-            raise ValueError(f"roll is one of never, {', '.join(ROLL_MS)}, not {roll!r}")
+            raise ValueError(f"roll must be one of never, {', '.join(ROLL_MS)}, not {roll!r}")
         found["segment.ms"] = str(ROLL_MS[roll])
     if retention is not None:
         found |= _retention_config(retention)
@@ -263,7 +263,7 @@ def create_journal(
         at.topic, partitions, replication_factor, topic_config(compression, segment_bytes, roll, retention)
     )
     if not created and not exist_ok:
-        raise JournalExists(f"{at} is a topic already; open it, or choose another name", str(at))
+        raise JournalExists(f"{at} is already a topic; open it, or choose another name", str(at))
 
 
 @at_once()

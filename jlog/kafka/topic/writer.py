@@ -62,7 +62,7 @@ class TopicWriter:
         config_file: str | os.PathLike[str] | None = None,
     ) -> None:
         if exclusive:
-            raise ValueError("a topic cannot be written to by one alone; leave exclusive=True to journals")
+            raise ValueError("a topic cannot have one writer alone; leave exclusive=True to journals")
         self._arguments = {
             "create": create,
             "partitions": partitions,
@@ -189,8 +189,8 @@ class TopicWriter:
         size = len(data or b"") + overhead_bytes_of(name, pairs)
         if size > self._rules.limit_bytes:
             raise RecordTooLarge(
-                f"{self._partition.url}: a record of {size} bytes, and the topic takes {self._rules.max_message_bytes} "
-                f"(max.message.bytes) with all that surrounds them"
+                f"{self._partition.url}: a record of {size} bytes is too large: the topic takes "
+                f"{self._rules.max_message_bytes} (max.message.bytes), with all that surrounds them"
             )
         time_ms = 0 if timestamp_us is None else milliseconds(timestamp_us)
         return self._partition.name, data, name, self._partition.number, None, None, time_ms, pairs
@@ -336,16 +336,16 @@ def _bytes(value: Any, what: str) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        raise TypeError(f"{what} is bytes, not str; encode it")
+        raise TypeError(f"{what} must be bytes, not str; encode it")
     try:
         return memoryview(value).tobytes()
     except TypeError:
-        raise TypeError(f"{what} is bytes or None, not {type(value).__name__}") from None
+        raise TypeError(f"{what} must be bytes or None, not {type(value).__name__}") from None
 
 
 def _header_name(name: Any) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"a header's name is str, not {type(name).__name__}")
+        raise TypeError(f"a header's name must be str, not {type(name).__name__}")
     return name
 
 

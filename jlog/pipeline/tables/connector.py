@@ -49,8 +49,8 @@ class Connector:
         if version == self.spark:
             raise JournalError(f"{problem}; add {add}")
         raise JournalError(
-            f"{problem}, and this is Spark {spark.version}. {self.name} is tested with Spark {self.spark}: "
-            f"pip install 'pyspark=={self.spark}.*', and add {add}. Or add a connector that is made for Spark {version}"
+            f"{problem}, and this is Spark {spark.version}. {self.name} is tested with Spark {self.spark}: pip install "
+            f"'pyspark=={self.spark}.*', and add {add}. Or add a connector that is built for Spark {version}"
         )
 
 

@@ -196,8 +196,8 @@ class DeltaTable:
         self._last = self._newest()
         if self._last is None or self._last.note != note:
             raise JournalError(
-                f"{self.name} has skipped batch {batch.number}, since it has one of this number, and its history does not "
-                f"reach back to it. Begin anew with another destination and another checkpoint"
+                f"{self.name} has skipped batch {batch.number}: it already has a batch of this number, which is older than "
+                "its history. Begin anew with another destination and another checkpoint"
             )
         try:
             check(written())
@@ -238,9 +238,7 @@ class DeltaTable:
         """Returns the files that this version adds, as Delta's log has them."""
         entries = self._entries(version)
         if entries is None:
-            raise JournalError(
-                f"{self.name}: the driver does not find version {version} in Delta's log, where it has written it"
-            )
+            raise JournalError(f"{self.name}: the driver does not find version {version}, which it has written, in Delta's log")
         paths = [unquote(entry["add"]["path"]) for entry in entries if "add" in entry]
         return [path if "://" in path or path.startswith("file:") else f"{self._root()}/{path}" for path in paths]
 
@@ -274,8 +272,9 @@ class DeltaTable:
         if restored != commit.version + 1:  # another writer's commit came between the look and the RESTORE
             raise JournalError(
                 f"{self.name}: version {restored} has taken back version {commit.version}, whose rows the driver does not "
-                f"find, and with it the versions from {commit.version + 1} to {restored - 1} of other writers, which came in "
-                f"the same moment: let these write them again. Delta keeps their files until VACUUM removes them"
+                f"find. Other writers wrote the versions from {commit.version + 1} to {restored - 1} in the same moment, "
+                "which are taken back too: let these writers write them again. Delta keeps their files until VACUUM removes "
+                "them"
             )
 
     def _sync(self, version: int) -> None:

@@ -86,7 +86,7 @@ class IcebergTable:
         found = BATCH_ID.fullmatch(snapshot.summary().get(STAGED_ID) or "")
         if found is None or found["pipeline"] != self._pipeline:
             raise JournalError(
-                f"the tag {self._tag} of {self.name} is at a snapshot that this pipeline has not created; remove it"
+                f"the tag {self._tag} of {self.name} points to a snapshot that this pipeline did not create; remove the tag"
             )
         return BatchId(int(found["number"]), found["digest"]), snapshot
 
@@ -171,7 +171,7 @@ class IcebergTable:
         found = [one for one in table.snapshots().iterator() if one.summary().get(STAGED_ID) == self._id_of(batch)]
         if not found:
             raise JournalError(
-                f"{self.name} has no snapshot of batch {batch.number}, which was written; is the table replaced?"
+                f"{self.name} has no snapshot of batch {batch.number}, which was written; was the table replaced?"
             )
         return found[-1]
 

@@ -66,7 +66,7 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
     texts = {names[name.lower()]: text for name, text in given.items()}
     found["paths"] = _paths(texts)
     if "journals" in found and "pattern" in found:
-        raise ValueError("journals and journalPattern both say which journals are read; give one of them")
+        raise ValueError("journals and journalPattern both set which journals are read; give one of them")
     for end in ("start", "end"):
         found[end] = _bounds(texts, f"{end}ingSequence", f"{end}ingTimestamp")
     options = ReadOptions(**found)
@@ -97,7 +97,7 @@ def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:
 
 def _bounds(texts: Mapping[str, str], by_sequence: str, by_time: str) -> Bounds | None:
     if by_sequence in texts and by_time in texts:
-        raise ValueError(f"{by_sequence} and {by_time} both say where reading begins or ends; give one of them")
+        raise ValueError(f"{by_sequence} and {by_time} both set where reading begins or ends; give one of them")
     for name, parser in ((by_sequence, _sequence), (by_time, _time)):
         if name in texts:
             return _parsed(name, texts[name], partial(_for_journals, parser=parser))

@@ -61,8 +61,8 @@ def read_range(wanted: Range, names: list[str], options: ReadOptions) -> Iterato
         if reader.position < wanted.end:
             raise JournalError(
                 f"{wanted.source.path} ends at sequence {reader.position} on {socket.gethostname()}, where this task runs, "
-                f"and at {wanted.end} or later where the query was planned: all nodes must see the same files. Where they do, "
-                "appended records have not left the writers' machine yet: the option durable=true reads synced records"
+                f"and at {wanted.end} or later where the query was planned: all nodes must see the same files. If they do, "
+                "the newest records have not reached these files yet: the option durable=true reads synced records only"
             )
 
 

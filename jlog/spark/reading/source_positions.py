@@ -29,8 +29,8 @@ def resume(source: SparkSource, source_position: dict[str, Any], end: int, *, fa
         return sequence
     if fail_on_data_loss:
         raise JournalError(
-            f"{source.path}: the query has had the records before {sequence}, and the journal has only those before {kept} of "
-            f"them: {reason}. Restore it; or begin the query anew, with another checkpoint directory; the option "
+            f"{source.path}: the query has read the records before {sequence}, but the journal has only those before {kept}: "
+            f"{reason}. Restore it; or begin the query anew, with another checkpoint directory; the option "
             f"failOnDataLoss=false goes on at {kept}"
         )
     return kept

@@ -103,5 +103,5 @@ def check_names(bounds: Bounds | None, sources: Mapping[str, SparkSource]) -> No
     unknown = sorted(set(bounds) - set(sources)) if isinstance(bounds, dict) else []
     if unknown:
         raise ValueError(
-            f"a place is given for {', '.join(unknown)}, which is not read; these are read: {', '.join(sorted(sources))}"
+            f"a position is given for {', '.join(unknown)}, which is not read; these are read: {', '.join(sorted(sources))}"
         )

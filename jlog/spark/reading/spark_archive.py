@@ -74,7 +74,7 @@ class SparkArchive:
         took = time.monotonic() - began
         self._listing_due = began + max(LISTING_SECONDS, LISTING_PAUSE * took)
         if not self._known:
-            raise JournalNotFound(f"{self.path} holds no archived segment", self.path)
+            raise JournalNotFound(f"{self.path} contains no archived segment", self.path)
         return self._known
 
     @property

@@ -204,8 +204,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = {name: source_position for name, source_position in source_positions.items() if name not in self._sources}
         if gone and self._options.fail_on_data_loss:
             raise JournalError(
-                f"the query has read {', '.join(sorted(gone))}, which is not among the journals any more: "
-                f"{', '.join(sorted(self._sources))}. Bring it back; the option failOnDataLoss=false goes on without"
+                f"the query has read {', '.join(sorted(gone))}, which is missing now; the journals are "
+                f"{', '.join(sorted(self._sources))}. Bring it back; or go on without it, with the option failOnDataLoss=false"
             )
         return gone
 
@@ -267,9 +267,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = source.retained_from(begin, fail_on_data_loss=self._options.fail_on_data_loss)
             if begin > last and self._options.fail_on_data_loss:
                 raise JournalError(
-                    f"{source.path}: the query's first batch ends at sequence {last}, and startingSequence is at {begin} by "
-                    f"now: the first run was killed, and Spark does not keep where it began. Remove the checkpoint and begin "
-                    f"anew at a sequence, or with a subscriber, which keeps the place; failOnDataLoss=false goes on at {last}"
+                    f"{source.path}: the query's first batch ends at sequence {last}, but startingSequence is at {begin} now: "
+                    "the first run was killed, and Spark does not keep where it began. Remove the checkpoint and begin anew "
+                    f"at a sequence, or with a subscriber, which keeps the place; failOnDataLoss=false goes on at {last}"
                 )
             if begin < last:
                 pieces += self._pieces(Range(source, begin, last))

@@ -72,14 +72,14 @@ class Ledger:
         if entry is None or batch > entry.batch:
             return False
         if batch < entry.batch:
-            raise self._refusal(batch, f"{_WORDS[entry.kind]} {entry.batch} of it is in the journal already")
+            raise self._refusal(batch, f"{_WORDS[entry.kind]} {entry.batch} of it is already in the journal")
         if entry.offsets_file is not None and entry.offsets_file == content.offsets_file:
             return True
         if entry.offsets is not None and content.offsets is not None and entry.offsets != content.offsets:
-            raise self._refusal(batch, "it is in the journal already, and there its sources begin or end elsewhere")
+            raise self._refusal(batch, "it is already in the journal, where its sources begin or end at other positions")
         if entry.records != content.records:
             raise self._refusal(
-                batch, f"it is in the journal already with {entry.records} records, and it has {content.records} now"
+                batch, f"it is already in the journal with {entry.records} records, but it has {content.records} now"
             )
         return True
 
@@ -125,8 +125,8 @@ class Ledger:
             raise JournalError(
                 f"{self._path} has no room for the progress of {self._query!r}: the state of a journal has at most "
                 f"{STATE_BYTES_MAX} bytes. jlog.spark.queries({self._path!r}) lists the queries and named writes that it "
-                f"remembers. Drop those that will not come back: jlog.spark.forget({self._path!r}, name). Loads that return "
-                f"need one entry in all if they have one txnAppId and a growing txnVersion"
+                f"remembers. Remove those that will never run again: jlog.spark.forget({self._path!r}, name). Loads that "
+                "return need one entry in all if they have one txnAppId and a growing txnVersion"
             )
         return {key: value}
 

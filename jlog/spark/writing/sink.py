@@ -139,7 +139,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         context = _context()
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
-            raise RuntimeError("Spark did not say which batch this is; the sink takes micro-batches, no continuous ones")
+            raise RuntimeError("Spark gave no batch number; the sink needs micro-batches, not continuous processing")
         staging = self._sink.staging(query)
         return staging.write(iterator, self._sink.columns, int(batch), context.partitionId())
 
@@ -165,8 +165,9 @@ def columns_of(schema: Schema) -> list[str]:
             continue
         if field.name not in TAKEN:
             raise ValueError(
-                f"a record has no column {field.name!r}: it has value, and optionally key, headers and timestamp. Leave "
-                f"others out with .select('value', ...), or put them into value: .selectExpr(\"to_json(struct(*)) AS value\")"
+                f"a record has no column {field.name!r}: it has value, and optionally key, headers and timestamp. "
+                "Leave others out with .select('value', ...), or put them into value: .selectExpr(\"to_json(struct(*)) AS "
+                'value")'
             )
         if not _fits(field.name, field.dataType):
             raise ValueError(
@@ -238,18 +239,20 @@ def _named(options: Mapping[str, str]) -> tuple[str, int]:
     if name is not None and (application, version) != (None, None):
         raise ValueError("a batch write is named by its transaction, or by its txnAppId and txnVersion, not by both")
     if (application is None) != (version is None):
-        raise ValueError("txnAppId, the name of a load that returns, and txnVersion, its number, are given together")
+        raise ValueError(
+            "txnAppId and txnVersion must be given together: the name of a repeated load, and the number of this run"
+        )
     name = name or application
     if name is None:
         return f"{NAMELESS}{uuid.uuid4()}", 0
     if not TRANSACTION.fullmatch(name):
         raise ValueError(
-            f"a transaction's name has 1 to 100 letters, digits, dots, colons, hyphens and underscores, not {name!r}"
+            f"a transaction's name must have 1 to 100 letters, digits, dots, colons, hyphens and underscores, not {name!r}"
         )
     if version is None:
         return name, 0
     if not VERSION.fullmatch(version):
-        raise ValueError(f"txnVersion is a number of at most 18 digits, which grows from load to load, not {version!r}")
+        raise ValueError(f"txnVersion must be a number of at most 18 digits, which grows from load to load, not {version!r}")
     return name, int(version)
 
 

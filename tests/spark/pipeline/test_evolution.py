@@ -23,7 +23,7 @@ def test_an_unknown_field_ends_the_pipeline(run: Run, plan: PipelinePlan, rows: 
     plan = replace(plan, evolve="fail")
     run(plan, [b'{"n": 1}'])
     bad = [b'{"n": "x", "bad": 1}', b"text"]
-    with pytest.raises(jlog.JournalError, match=r"the record 4 of .*journal has the field 'new', which has no column"):
+    with pytest.raises(jlog.JournalError, match=r"record 4 of .*journal has the field 'new', for which there is no column"):
         run(plan, [*bad, b'{"n": 2}', b'{"n": 3, "new": null}', b'{"n": 4, "newer": 1}'])
     assert [row["n"] for row in rows()] == [1]
     assert run(replace(plan, evolve="other")).records_in == 5

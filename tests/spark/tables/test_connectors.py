@@ -113,7 +113,7 @@ def test_rows_that_do_not_agree_are_not_added(tables: TableDriver, tmp_path: Pat
 def test_others_are_told_whose_commits_are_taken_back_too(tables: TableDriver, tmp_path: Path) -> None:
     table = "delta", str(tmp_path / "table")
     tables.add(*table, "p", (0, "aa"), ["id"])
-    with pytest.raises(Refused, match="the versions from 3 to 3 of other writers"):
+    with pytest.raises(Refused, match="Other writers wrote the versions from 3 to 3"):
         tables.add_unseen_beside_another(table[1], "p", (1, "bb"))
     assert tables.add(*table, "p", (1, "bb"), ["id"]) == [20, True]
 

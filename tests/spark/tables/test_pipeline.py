@@ -39,7 +39,7 @@ def test_records_are_rows_once_and_bad_ones_are_quarantined(tables: TableDriver,
         assert tables.load([source], dest, checkpoint, compact_every=1, **plan)["records_in"] == expected
     assert [row["n"] for row in sorted(tables.rows(kind, dest), key=lambda row: row["sequence"])] == [1, 2]
     assert len(tables.rows(kind, f"{dest}_quarantine")) == 1
-    with pytest.raises(Refused, match="has rows of a pipeline already"):
+    with pytest.raises(Refused, match="already has rows of a pipeline"):
         tables.load([source], dest, checkpoint + "-new", **plan)
 
 

@@ -77,10 +77,10 @@ def refused(reason: str) -> Any:
 @pytest.mark.parametrize(
     ("lost", "folders", "reason"),
     [
-        (1, ["offsets", "commits"], "batch 2 of .* its sources begin or end elsewhere"),
-        (2, ["offsets", "commits"], "batch 1 of .* batch 2 of it is in the journal already"),
+        (1, ["offsets", "commits"], "batch 2 of .* its sources begin or end at other positions"),
+        (2, ["offsets", "commits"], "batch 1 of .* batch 2 of it is already in the journal"),
         # The source, which has lost its list of files too, takes the old file and the new one as what it had taken before.
-        (1, ["offsets", "commits", "sources/0"], "batch 2 of .* already with 30 records, and it has 70 now"),
+        (1, ["offsets", "commits", "sources/0"], "batch 2 of .* already in the journal with 30 records, but it has 70 now"),
     ],
 )
 def test_a_checkpoint_that_lost_its_tail_is_refused(
@@ -99,7 +99,7 @@ def test_a_refused_query_goes_on_once_it_is_forgotten(stream: Callable[..., None
     stream(10)
     stream(20)
     lose(tmp_path / "checkpoint", 1, "offsets", "commits")
-    with refused("elsewhere"):
+    with refused("other positions"):
         stream(5)
     (query,) = queries(tmp_path / "journal")
     forget(tmp_path / "journal", query)
@@ -121,7 +121,7 @@ def test_a_checkpoint_out_of_sight_is_compared_by_counts(
         lose(tmp_path / "checkpoint", 1, "commits")
         stream(5, checkpoint=None)
         lose(tmp_path / "checkpoint", 1, "offsets", "commits")
-        with refused("already with 5 records, and it has 12 now"):
+        with refused("already in the journal with 5 records, but it has 12 now"):
             stream(7, checkpoint=None)
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
@@ -131,7 +131,7 @@ def test_a_checkpoint_out_of_sight_is_compared_by_counts(
 def test_a_named_load_with_other_rows_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "journal"
     save(numbers(spark, 10), path, transaction="load")
-    with pytest.raises(Exception, match=r"'load' is refused.* with 10 records, and it has 11 now.*another name.*forget"):
+    with pytest.raises(Exception, match=r"'load' is refused.* with 10 records, but it has 11 now.*another name.*forget"):
         save(numbers(spark, 11), path, transaction="load")
     save(numbers(spark, 10), path, txnAppId="daily", txnVersion=7)
     with pytest.raises(Exception, match=r"version 6 of 'daily' is refused.*txnVersion above 7"):

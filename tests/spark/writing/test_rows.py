@@ -189,8 +189,8 @@ def test_overwriting_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     ("options", "told"),
     [
         ({"transaction": "a b"}, "transaction's name"),
-        ({"txnAppId": "daily"}, "txnVersion.* are given together"),
-        ({"txnAppId": "daily", "txnVersion": "first"}, "txnVersion is a number"),
+        ({"txnAppId": "daily"}, "txnVersion.* must be given together"),
+        ({"txnAppId": "daily", "txnVersion": "first"}, "txnVersion must be a number"),
         ({"txnAppId": "daily", "txnVersion": 1, "transaction": "a"}, "not by both"),
         ({"segmentBytes": "64m"}, "number of bytes"),
         ({"compression": "zip"}, "compression"),
