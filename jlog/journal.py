@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jlog._core.format.constants import FORMAT_VERSION
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import Block, SegmentFile
-from jlog._core.system.lock import OWNERS, RANGES, Deadline, LockFile
+from jlog._core.system.lock import OWNERS, RANGES, Deadline, LockFile, check_alone
 from jlog.care.backup import backup
 from jlog.care.cleaning import archive_of, archive_sealed, clean, clean_if_free, roll_if_due
 from jlog.care.retention import held_bytes, is_expired, now_us
@@ -115,6 +115,7 @@ class Journal:
             with lock_file.held(RANGES["open"], deadline=deadline, what="was opening, changing or closing it"):
                 if lock_file.is_held(*OWNERS):
                     raise JournalLocked(f"{path} is open for writing; close its writers before deleting it")
+                check_alone(path)
                 if lock_file.is_held(RANGES["copy"]):
                     raise JournalLocked(f"{path} is being copied by a backup; delete it when that is done")
                 for name in position_files.names(path, SUBSCRIBER):

@@ -8,7 +8,7 @@ from jlog._core.buffer.precommit import Precommit
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.recover.abandoned_buffer import only_processes_died
 from jlog._core.recover.recovery import recover_after_power_loss
-from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
+from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile, check_alone
 from jlog.errors import JournalLocked
 from jlog.storage.attaching import attached
 from jlog.storage.meta import read_meta
@@ -38,6 +38,7 @@ def _continue_at(path: str, sequence: int, lock_file: LockFile, deadline: Deadli
     with lock_file.held(RANGES["open"], deadline=deadline, what="was opening, changing or closing it"):
         if lock_file.is_held(*OWNERS):
             raise JournalLocked(f"{path} is open for writing; close its writers before sequences are skipped in it")
+        check_alone(path)
         meta = read_meta(path)
         bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, lock_file)
         precommit = Precommit(path, meta.uuid, create=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 
 from jlog._core.segments.segment import list_segments
-from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
+from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile, check_alone
 from jlog.care.verify import Progress, verify
 from jlog.errors import JournalLocked, JournalNotFound
 from jlog.positions import position_files
@@ -94,6 +94,7 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
             raise JournalLocked(
                 f"{path} is open for writing; close its writers before repairing it (`jlogtool verify` runs beside them)"
             )
+        check_alone(path)
         with nullcontext() if dry_run else nobody_copies(path):
             if not dry_run:
                 _take(path, lock_file, "table", deadline)

@@ -46,6 +46,8 @@ cdef class WritingProcess:
 
     cdef close(self):
         """Closes all files, also if the opening has failed halfway. This frees all locks."""
+        if self.directory_lock is not None:
+            self.directory_lock.close()
         if self.locks.file is not None:
             self.locks.file.close()
         if self.bounds is not None:

@@ -25,4 +25,13 @@ cdef class LockFile:
     cdef int try_lock(self, short kind, uint64_t start, uint64_t size) noexcept nogil
     cdef int unlock(self, uint64_t start, uint64_t size) noexcept nogil
 
+cdef class DirectoryLock:
+    cdef str path
+    cdef int fd
+    cdef const uint64_t *process
+    cdef uint64_t token
+
+    cpdef close(self)
+    cdef int take(self, int kind) except -1
+
 cdef const uint64_t *process_token() noexcept

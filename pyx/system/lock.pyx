@@ -7,7 +7,7 @@ import os
 import time
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EINTR
+from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint64_t
 
 from jlog._core.system.atomic cimport JLOG_OWNERS_MAX
@@ -22,6 +22,15 @@ cdef extern from "<fcntl.h>" nogil:
         F_RDLCK
         F_WRLCK
         F_OFD_SETLKW
+
+
+cdef extern from "<sys/file.h>" nogil:
+    int flock(int fd, int operation)
+    enum:
+        LOCK_EX
+        LOCK_NB
+        LOCK_SH
+        LOCK_UN
 
 
 cdef extern from "system/clock.h" nogil:
@@ -41,9 +50,11 @@ RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writer
           "copy": COPY_BYTE}
 OWNERS = OWNERS_BYTE, JLOG_OWNERS_MAX  # byte range of the writer slots
 POLL_SECONDS = 0.005
+DYING_SECONDS = 5  # for so long the kernel may still take down a process that has freed one lock and not the other yet
 SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # locks that a call from the garbage collector may need too
 _held = 0  # locks of SHARED that this process holds now
 _held_process = 0  # token of the process to which `_held` belongs; a forked child begins at 0
+cdef int os_directory = os.O_RDONLY | os.O_DIRECTORY
 _deferred = []  # calls that wait until no such lock is held
 
 
@@ -193,6 +204,68 @@ cdef class LockFile:
         not exclude threads that share this object. Raises JournalLocked at the deadline; `what` says in its message what the
         other process did."""
         return _Held(self, start, size, deadline, what, mutex)
+
+
+cdef class DirectoryLock:
+    """The lock of a journal's directory, which all writing processes share. The kernel keeps it whatever becomes of the files in
+    there: a process that finds no owner in the file `lock` learns from it that the file was removed under living writers, as
+    cleaners of temporary directories do. Every call needs the open lock."""
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, str path not None):
+        cdef bytes name = os.fsencode(path) + b"/."  # the path itself may be a symbolic link
+        cdef const char *name_bytes = name
+        cdef int fd
+        self.path = path
+        self.process = process_token()
+        self.token = self.process[0]
+        with nogil:
+            fd = jlog_open_for_locks(name_bytes, os_directory, 0)
+        if fd < 0:
+            raise open_error(-fd, path)
+        self.fd = fd
+
+    def __dealloc__(self):
+        self.close()
+
+    cpdef close(self):
+        """Frees the lock. A second call does nothing."""
+        if self.fd >= 0 and self.process[0] == self.token:
+            flock(self.fd, LOCK_UN)  # a child that was forked a moment ago may not have closed its copy yet
+            jlog_close_now(self.fd)
+        self.fd = -1
+
+    def share(self, bint alone) -> None:
+        """Takes the lock beside other writing processes. Raises JournalLocked if there are some though `alone` says that there
+        are none."""
+        if alone:
+            self.take(LOCK_EX)
+        self.take(LOCK_SH)
+
+    cdef int take(self, int kind) except -1:
+        cdef int64_t until_us = jlog_clock_us(CLOCK_MONOTONIC) + DYING_SECONDS * 1_000_000
+        while flock(self.fd, kind | LOCK_NB) != 0:
+            if errno == EAGAIN and jlog_clock_us(CLOCK_MONOTONIC) < until_us:
+                PyErr_CheckSignals()
+                time.sleep(POLL_SECONDS)  # the kernel's own wait has no timeout
+            elif errno == EAGAIN:
+                raise JournalLocked(f"{self.path}: a process writes to it, and its file `lock` was removed or replaced meanwhile; "
+                                    "end all processes that have the journal open, and open it again")
+            elif errno != EINTR:
+                return 0  # this file system has no such locks: the file `lock` stands alone
+        return 0
+
+
+def check_alone(path) -> None:
+    """Raises JournalLocked if a process writes to the journal. The caller has the open lock, and has found no owner in the file
+    `lock`."""
+    directory = DirectoryLock(path)
+    try:
+        directory.take(LOCK_EX)
+    finally:
+        directory.close()
 
 
 class _Held:

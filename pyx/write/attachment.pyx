@@ -338,6 +338,7 @@ cdef class Attachment:
                         self.write_closed_end(deadline)
                 finally:
                     self.operations.prepared.drop_spare()
+                    process.directory_lock.close()
                     process.locks.file.unlock(OWNERS_BYTE + process.locks.slot, 1)
         except JournalLocked:
             pass

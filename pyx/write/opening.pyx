@@ -8,7 +8,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from jlog._core.format.dual_slot cimport BoundsFile
-from jlog._core.system.lock cimport OWNERS_BYTE, Deadline, LockFile
+from jlog._core.system.lock cimport OWNERS_BYTE, Deadline, DirectoryLock, LockFile
 from jlog._core.buffer.page cimport JLOG_CAPACITY_MAX, JLOG_CAPACITY_MIN, JLOG_OWNERS_MAX, jlog_page
 from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
 from jlog._core.system.atomic cimport JLOG_WAITERS, jlog_unlock
@@ -34,12 +34,15 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
     cdef uint64_t wanted
     filesystem.check_local(process.path)
     process.locks.file = operations.life.lock_file = LockFile(os.path.join(process.path, "lock"))
+    process.directory_lock = DirectoryLock(process.path)
     process.descriptors.directory = open_directory(process.path)
     with process.opening(deadline):
         _, process.epoch, numbers = operations.policy.read()
         options = as_options(numbers)
         process.bounds = BoundsFile(os.path.join(process.path, "bounds"), process.uuid, process.locks.file)
         alone = not process.locks.file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX)
+        process.directory_lock.share(alone)
+        refuse_second_names(process)
         process.precommit = Precommit(process.path, process.uuid, create=True)
         share(process.precommit.fd, process.descriptors.directory)
         wanted = min(max(capacity, options.precommit, JLOG_CAPACITY_MIN), JLOG_CAPACITY_MAX)
@@ -57,6 +60,21 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
         take_slot(operations)
         remove_unfinished(process, alone)
     return ALONE_AFTER_FAILED_SYNC if rewritten_after_failed_sync else ALONE if alone else BESIDE_OTHERS
+
+
+cdef int refuse_second_names(WritingProcess process) except -1:
+    """Raises JournalError if one of the journal's own files has a second name. A copy by hard links shares them with its original:
+    what is written to one of the two destroys the other."""
+    for name in ("journal.meta", "lock", "bounds", "precommit"):
+        try:
+            names = os.stat(name, dir_fd=process.descriptors.directory, follow_symlinks=False).st_nlink
+        except FileNotFoundError:
+            continue
+        if names > 1:
+            raise JournalError(f"{os.path.join(process.path, name)} has {names} names, as in a copy by hard links (cp -al, "
+                               "rsnapshot): writing to one copy would destroy the other. Copy the journal with `jlogtool backup` "
+                               "or cp -a, and remove the copy by hard links")
+    return 0
 
 
 cdef Options as_options(numbers) except *:

@@ -143,7 +143,7 @@ cdef class Writer:
         cdef int64_t sequence, now_us
         cdef jlog_page *page
         if type(value) is bytes and key is None and headers is None and timestamp_us is None and self.buffered:
-            if self.token == CLOSED or self.process[0] != self.token:
+            while self.token == CLOSED or self.process[0] != self.token:
                 self.ensure_open()
             # Nothing between the lock and the unlock touches a Python object.
             page = self.buffer.page

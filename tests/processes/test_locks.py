@@ -5,6 +5,7 @@ import signal
 import pytest
 
 import jlog
+from jlog.care.numbering import continue_at
 from processes.children import lock_word, somebody_waits
 from processes.units import check_units, read_all
 
@@ -135,3 +136,29 @@ def test_a_sync_takes_over_from_one_that_was_killed(spawn, tmp_path):
     other.call("sync", "x")
     other.call("append", "x", 2)
     check_units(path, holder.acknowledged + other.acknowledged)
+
+
+CALLS = {
+    "write": lambda path: jlog.Writer(path),
+    "repair": lambda path: jlog.Journal.repair_at(path),
+    "delete": lambda path: jlog.Journal.delete(path),
+    "renumber": lambda path: continue_at(str(path), 1 << 40),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_removed_file_lock_hides_no_living_writer(spawn, tmp_path, monkeypatch, call):
+    """A cleaner of old files removes it, and somebody creates it anew: the directory's own lock tells the truth."""
+    path, child = tmp_path / "j", spawn()
+    child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
+    child.call("append", "w", 5)
+    (path / "lock").unlink()
+    (path / "lock").touch()
+    monkeypatch.setattr("jlog._core.system.lock.DYING_SECONDS", 0)
+    with pytest.raises(jlog.JournalLocked, match="`lock` was removed or replaced"):
+        call(path)
+    child.call("append", "w", 5)
+    child.call("close", "w")
+    check_units(path, child.acknowledged)
+    with jlog.Writer(path) as writer:
+        assert writer.append(b"after") == 10

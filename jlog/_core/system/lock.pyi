@@ -6,6 +6,7 @@ from typing_extensions import disjoint_base
 
 POLL_SECONDS: float
 RANGES: dict[str, int]
+DYING_SECONDS: float
 OWNERS: tuple[int, int]
 SHARED: tuple[int, ...]
 
@@ -41,3 +42,11 @@ class LockFile:
         what: str = "it",
         mutex: threading.Lock | None = None,
     ) -> AbstractContextManager[None]: ...
+
+@disjoint_base
+class DirectoryLock:
+    def __init__(self, path: str) -> None: ...
+    def close(self) -> None: ...
+    def share(self, alone: bool) -> None: ...
+
+def check_alone(path: str) -> None: ...
