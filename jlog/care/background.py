@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 from collections.abc import Callable
 
+from jlog._core.system.notices import warn
 from jlog.errors import JournalError, JournalNotFound
 
 FIRST_DELAY_SECONDS, MOST_DELAY_SECONDS = 1.0, 60.0  # after a failure; each delay is twice the one before
-
-logger = logging.getLogger("jlog")
 
 
 class Background:
@@ -55,7 +53,7 @@ class Background:
                     continue
                 except (JournalError, OSError) as error:
                     if delay == FIRST_DELAY_SECONDS:
-                        logger.warning("%s: not archived yet, and tried again from time to time: %s", path, error)
+                        warn(path, "not archived yet, and tried again from time to time", error)
                     time.sleep(delay)
                     asked.set()
                     delay = min(2 * delay, MOST_DELAY_SECONDS)

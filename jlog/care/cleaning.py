@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -13,6 +12,7 @@ from jlog._core.recover.recovery import write_blocks
 from jlog._core.segments.segment import SegmentFile, first_block_offset, index_name, segment_name
 from jlog._core.system.durable import sync_data, sync_directory
 from jlog._core.system.lock import AT_ONCE, NEVER, Deadline
+from jlog._core.system.notices import warn
 from jlog._core.write.attachment import Attachment
 from jlog.care.background import Background
 from jlog.care.retention import removable
@@ -230,7 +230,7 @@ def clean_if_free(path: str, deadline: Deadline = AT_ONCE, *, on_roll: bool = Fa
     except JournalLocked:
         return False
     except (JournalError, OSError) as error:
-        logging.getLogger("jlog").warning("%s: nothing was cleaned: %s", path, error)
+        warn(path, "nothing was cleaned", error)
         return False
 
 

@@ -1,7 +1,6 @@
 """Carries through operations that need the append lock. Between two attempts it does the work that must be done outside the
 lock."""
 
-import logging
 import os
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -11,6 +10,7 @@ from libc.string cimport memset
 from jlog._core.system.file cimport jlog_start_writeback
 from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE
 from jlog._core.system.lock cimport Deadline
+from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport jlog_page
 from jlog._core.buffer.room cimport jlog_period_is_over
 from jlog._core.system.atomic cimport jlog_raise_to, jlog_spin_lock
@@ -233,7 +233,7 @@ cdef class Operations:
             pass  # another process writes `bounds`; the next call reserves, and enough sequences are left until then
         except Exception as error:  # noqa: BLE001
             # Another process does it later, or the next roll, or an append that needs the reservation and then raises.
-            logging.getLogger("jlog").warning("%s: left for later: %s", self.process.path, error)
+            warn(self.process.path, "left for later", error)
         return 0
 
     # --- Operations without records -----------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The attachment of a process to a journal that it writes to: opened once, and shared by all its Writer objects and threads."""
 
-import logging
 import os
 import threading
 
@@ -9,6 +8,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, process_token
+from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, jlog_open_slot, jlog_page, jlog_slot
 from jlog._core.append.append cimport has_options
 from jlog._core.process.life cimport CLOSED, OPEN, OPENING
@@ -161,7 +161,7 @@ cdef class Attachment:
             try:
                 self.finish(self.life.closing_deadline)
             except Exception as error:  # noqa: BLE001
-                logging.getLogger("jlog").warning("%s: closing it: %s", self.process.path, error)
+                warn(self.process.path, "closing it", error)
 
     cdef finish(self, Deadline deadline):
         """Closes the attachment. The caller has just seen that it has no user and no call. No bytecode may run before

@@ -1,6 +1,5 @@
 """Group commit: one fdatasync serves all calls of all threads and processes that wait for one. One of them leads it."""
 
-import logging
 import os
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -10,6 +9,7 @@ from libc.string cimport memset
 from jlog._core.format.dual_slot cimport BoundsFile, SyncedMark
 from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.system.lock cimport Deadline
+from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, jlog_page
 from jlog._core.system.atomic cimport (
     JLOG_WAITERS,
@@ -208,5 +208,5 @@ cdef class GroupCommit:
         if error != self.synced_mark_error:
             self.synced_mark_error = error
             if error != 0:  # the records are durable all the same; a call that needs a reservation raises
-                logging.getLogger("jlog").warning("%s: the synced mark cannot be moved: %s", bounds.path, os.strerror(error))
+                warn(bounds.path, "the synced mark cannot be moved", os.strerror(error))
         return 0

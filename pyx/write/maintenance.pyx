@@ -1,7 +1,6 @@
 """The maintenance thread of a writing process. From time to time it syncs, and closes the descriptors of old segments."""
 
 import atexit
-import logging
 import os
 import threading
 
@@ -10,6 +9,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 from jlog._core.format.dual_slot cimport SyncedMark
 from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.system.lock cimport Deadline
+from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_SYNC_INTERVAL, jlog_page
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.write.group_commit cimport GroupCommit
@@ -111,7 +111,7 @@ class MaintenanceThread:
             except Exception as error:  # noqa: BLE001
                 # The thread goes on after any error: without it no records would be synced for sync="interval".
                 if str(error) != told:
-                    logging.getLogger("jlog").warning("%s: the sync in the background: %s", self._attachment.path, error)
+                    warn(self._attachment.path, "the sync in the background", error)
                 told = str(error)
         _running.discard(self)
 

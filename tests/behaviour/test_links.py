@@ -59,6 +59,24 @@ def records(path):
 RECORDS = [b"%d" % number for number in range(11)]
 
 
+# --- Copies by hard links --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["journal.meta", "lock", "bounds", "precommit"])
+def test_a_copy_by_hard_links_takes_no_writer(tmp_path, name):
+    """It shares its files with the original: a writer of the one would destroy the other. Reading goes on."""
+    path = tmp_path / "j"
+    with jlog.Writer(path) as writer:
+        writer.extend(RECORDS)
+    os.link(path / name, tmp_path / "second")
+    with pytest.raises(jlog.JournalError, match=f"{name} has 2 names"):
+        jlog.Writer(path)
+    assert records(path) == RECORDS
+    (tmp_path / "second").unlink()
+    with jlog.Writer(path) as writer:
+        assert writer.append(b"after") == len(RECORDS)
+
+
 # --- Names of files that are being made ------------------------------------------------------------------------------
 
 

@@ -1,0 +1,1 @@
+cpdef int warn(path, what, error) except -1
