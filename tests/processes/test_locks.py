@@ -139,9 +139,9 @@ def test_a_sync_takes_over_from_one_that_was_killed(spawn, tmp_path):
 
 
 CALLS = {
-    "write": lambda path: jlog.Writer(path),
-    "repair": lambda path: jlog.Journal.repair_at(path),
-    "delete": lambda path: jlog.Journal.delete(path),
+    "write": jlog.Writer,
+    "repair": jlog.Journal.repair_at,
+    "delete": jlog.Journal.delete,
     "renumber": lambda path: continue_at(str(path), 1 << 40),
 }
 
