@@ -207,8 +207,8 @@ cdef class LockFile:
 
 
 cdef class DirectoryLock:
-    """The lock of a journal's directory, which all writing processes share. The kernel keeps it whatever becomes of the files in
-    there: a process that finds no owner in the file `lock` learns from it that the file was removed under living writers, as
+    """The lock of a journal's directory, which all writing processes share. The kernel keeps it whatever becomes of the files
+    in there: a process that finds no owner in the file `lock` learns from it that the file was removed under living writers, as
     cleaners of temporary directories do. Every call needs the open lock."""
 
     def __cinit__(self):
@@ -251,8 +251,8 @@ cdef class DirectoryLock:
                 PyErr_CheckSignals()
                 time.sleep(POLL_SECONDS)  # the kernel's own wait has no timeout
             elif errno == EAGAIN:
-                raise JournalLocked(f"{self.path}: a process writes to it, and its file `lock` was removed or replaced meanwhile; "
-                                    "end all processes that have the journal open, and open it again")
+                raise JournalLocked(f"{self.path}: a process writes to it, and its file `lock` was removed or replaced "
+                                    "meanwhile; end all processes that have the journal open, and open it again")
             elif errno != EINTR:
                 return 0  # this file system has no such locks: the file `lock` stands alone
         return 0

@@ -63,8 +63,8 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
 
 
 cdef int refuse_second_names(WritingProcess process) except -1:
-    """Raises JournalError if one of the journal's own files has a second name. A copy by hard links shares them with its original:
-    what is written to one of the two destroys the other."""
+    """Raises JournalError if one of the journal's own files has a second name. A copy by hard links shares them with its
+    original: what is written to one of the two destroys the other."""
     for name in ("journal.meta", "lock", "bounds", "precommit"):
         try:
             names = os.stat(name, dir_fd=process.descriptors.directory, follow_symlinks=False).st_nlink
