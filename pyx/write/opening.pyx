@@ -72,8 +72,8 @@ cdef int refuse_second_names(WritingProcess process) except -1:
             continue
         if names > 1:
             raise JournalError(f"{os.path.join(process.path, name)} has {names} names, as in a copy by hard links (cp -al, "
-                               "rsnapshot): writing to one copy would destroy the other. Copy the journal with `jlogtool backup` "
-                               "or cp -a, and remove the copy by hard links")
+                               "rsnapshot): writing to one copy would destroy the other. Copy the journal with "
+                               "`jlogtool backup` or cp -a, and remove the copy by hard links")
     return 0
 
 
