@@ -77,7 +77,7 @@ def test_an_archive_that_journal_meta_has_no_room_for_is_refused():
         jlog.Retention(archive="file:///" + "a" * (4 << 20))
 
 
-def test_a_deep_stack_is_no_damage(path):
+def test_a_deep_stack_is_not_damage(path):
     jlog.Writer(path).close()
     seen = set()
 
@@ -154,7 +154,7 @@ def test_kafkas_words_for_a_start_get_a_hint(path, start, hint):
         jlog.Reader(path, "billing", start=start)
 
 
-def test_a_timeout_that_is_no_number_fails_at_once(path):
+def test_a_timeout_that_is_not_a_number_fails_at_once(path):
     jlog.Writer(path).close()
     reader = jlog.Reader(path)
     for call in (reader.follow, reader.follow_async, lambda timeout: reader.read(timeout=timeout)):

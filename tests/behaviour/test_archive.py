@@ -475,7 +475,7 @@ def test_the_segments_of_an_archive_are_listed(archived):
     assert archive.verify() == []
 
 
-def test_numbers_that_were_never_given_out_are_no_gap(path, url):
+def test_numbers_that_were_never_given_out_are_not_a_gap(path, url):
     child = os.fork()
     if child == 0:
         writer = jlog.Writer(path, **SMALL, retention=jlog.Retention(archive=url))

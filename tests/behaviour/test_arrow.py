@@ -98,7 +98,7 @@ def test_an_empty_key_or_value_is_not_null(path, writer):
     assert (row["key"], row["value"]) == (b"", b"")
 
 
-def test_stored_state_is_no_row(path, writer):
+def test_stored_state_is_not_a_row(path, writer):
     writer.extend([b"a", b"b"], state={b"name": b"value"})
     writer.append(b"c")
     with jlog.Reader(path) as reader:
@@ -175,7 +175,7 @@ def test_max_bytes_bounds_a_batch_but_for_its_first_record(path, writer):
     assert sizes == [3, 3, 3, 1, 1, 3, 3, 3, 1]
 
 
-def test_the_position_stands_behind_every_returned_batch(path, writer):
+def test_the_position_stands_after_every_returned_batch(path, writer):
     fill(writer, 100)
     with jlog.Reader(path, "billing") as reader:
         batches = reader.record_batches(max_records=30)

@@ -112,7 +112,7 @@ def test_a_time_is_found_in_what_is_left(path, owner, name, clean_after):
     assert done
 
 
-def test_a_segment_gone_before_it_is_listed_is_no_damage(path, when_listed):
+def test_a_segment_gone_before_it_is_listed_is_not_damage(path, when_listed):
     journal = make(path)
     with jlog.Reader(path, start=25) as reader:
         when_listed(jlog._core.read.cursor, before=lambda: clean(journal))
@@ -159,7 +159,7 @@ def test_a_reader_at_a_removed_torn_block_has_lost_its_position(path):
         assert caught.value.first_sequence == 30
 
 
-def test_the_number_of_a_hole_before_what_is_left_is_no_damage(path, tmp_path, when_listed):
+def test_the_number_of_a_hole_before_what_is_left_is_not_damage(path, tmp_path, when_listed):
     """The segments before the gap are removed between the look at `bounds` and the look at the files."""
     make(path)
     with jlog.Writer(path):

@@ -278,7 +278,7 @@ def test_threads_on_one_reader_get_each_record_once_or_an_error(writer, path, in
 
 
 @pytest.mark.damage
-def test_the_same_iterator_goes_on_behind_damage(path):
+def test_the_same_iterator_goes_on_after_damage(path):
     with jlog.Writer(path, precommit=0) as writer:
         for number in range(5):
             writer.append(value_of(number))

@@ -355,7 +355,7 @@ def test_aclose_ends_it(writer, reader):
 
 
 @pytest.mark.damage
-def test_the_same_iterator_goes_on_behind_damage(path):
+def test_the_same_iterator_goes_on_after_damage(path):
     with jlog.Writer(path, precommit=0) as writer:
         for number in range(4):
             writer.append(value_of(number))

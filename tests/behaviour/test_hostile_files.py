@@ -200,7 +200,7 @@ NAMES = ["²²" + "0" * 18, "٣" * 20, "9" * 20, str(NONE), "1" * 19 + " ", "+" 
 
 @pytest.mark.parametrize("extension", ["seg", "idx"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_that_is_no_sequence_is_no_part_of_the_journal(journal, name, extension):
+def test_a_name_that_is_not_a_sequence_is_not_a_part_of_the_journal(journal, name, extension):
     before = list(jlog.Reader(journal))
     (journal / f"{name}.{extension}").write_bytes(b"what is this?")
     assert list(jlog.Reader(journal)) == before
@@ -274,7 +274,7 @@ def test_after_a_power_loss_too(journal, name, number):
     outcomes(journal)
 
 
-def test_a_mark_behind_the_end_of_its_file_is_damage(journal):
+def test_a_mark_after_the_end_of_its_file_is_damage(journal):
     """The file is not grown."""
     (journal / "precommit").unlink()
     set_bounds(journal, mark_offset=1 << 40)
@@ -424,7 +424,7 @@ def replace_body(block: Block, body: bytes, count: int) -> None:
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
-def test_a_body_that_is_no_sequence_of_records_is_damage(journal, body):
+def test_a_body_that_is_not_a_sequence_of_records_is_damage(journal, body):
     segment = hostile.segments(journal)[-1]
     block = list(hostile.blocks(segment))[-1]
     replace_body(block, body, 1 if len(body) >= 8 else 0)
@@ -486,13 +486,13 @@ def test_a_body_that_unpacks_too_large_takes_no_memory(journal, packed_bytes):
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("name", ["segment", "offset", "first_sequence", "previous_offset"])
-def test_a_slot_with_any_number_in_it_is_no_place_or_is_right(killed, name, number):
+def test_a_slot_with_any_number_in_it_is_not_a_place_or_is_right(killed, name, number):
     for parity in (0, 1):
         set_slot(killed, parity, **{name: number})
     outcomes(killed)
 
 
-def test_an_open_block_with_a_false_place_is_no_end_to_read_from(journal):
+def test_an_open_block_with_a_false_place_is_not_an_end_to_read_from(journal):
     """The page is believed, as after killed writers: its open block begins with a number that nothing leads up to."""
     found = (journal / "precommit").stat()
     hostile.write_at(journal / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))
@@ -506,14 +506,14 @@ def test_an_open_block_with_a_false_place_is_no_end_to_read_from(journal):
 
 
 @pytest.mark.parametrize("capacity", [0, 7, 8, 4095, 4097, 1 << 20, 1 << 30, 2**32 - 1])
-def test_a_slot_never_lets_records_be_written_behind_its_body(killed, capacity):
+def test_a_slot_never_lets_records_be_written_after_its_body(killed, capacity):
     for parity in (0, 1):
         set_slot(killed, parity, capacity=capacity)
     outcomes(killed)
 
 
 @pytest.mark.parametrize("word", [1, 7, 8, 9, 4097, 1 << 30, 2**32 - 1, NONE])
-def test_a_word_that_counts_more_than_the_body_has_is_no_word(killed, word):
+def test_a_word_that_counts_more_than_the_body_has_is_not_a_word(killed, word):
     for parity in (0, 1):
         set_slot(killed, parity, word=word)
     outcomes(killed)

@@ -80,7 +80,7 @@ def test_keys_headers_and_times_are_those_of_the_rows(path: Path, tmp_path: Path
     assert jlog.Journal(path).find(before - timedelta(seconds=1)) <= 2
 
 
-def test_one_after_the_other_and_behind_rolls(path: Path, tmp_path: Path) -> None:
+def test_one_after_the_other_and_after_rolls(path: Path, tmp_path: Path) -> None:
     expected = [b"first"]
     with jlog.Writer(path) as writer:
         for number in range(5):

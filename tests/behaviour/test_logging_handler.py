@@ -471,7 +471,7 @@ def test_a_full_disk_costs_records_and_not_the_application(tmp_path):
 
 
 @pytest.mark.damage
-def test_jlogs_own_messages_come_behind_their_cause(path, capsys):
+def test_jlogs_own_messages_come_after_their_cause(path, capsys):
     """A sealed segment's index cannot be written: a directory has its name."""
     core = logging.getLogger("jlog")
     handler = JournalHandler(path, **SMALL)

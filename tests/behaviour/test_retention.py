@@ -199,7 +199,7 @@ def test_nothing_is_removed_before_its_replacement_is_on_disk(journal, writer, p
     assert oracle.read_journal(path).bounds.mark >= (first, 1, first)
 
 
-def test_a_durable_reader_begins_behind_removed_unsynced_records(journal, writer, path):
+def test_a_durable_reader_begins_after_removed_unsynced_records(journal, writer, path):
     fill(writer, 5)
     read_away(path, "billing")
     assert journal.first_sequence == 100

@@ -120,7 +120,7 @@ def test_a_segment_without_a_record_does_not_end(path, clock):
         assert segments(path) == [0, 1]
 
 
-def test_state_alone_is_no_record_and_is_carried_on(path, clock):
+def test_state_alone_is_not_a_record_and_is_carried_on(path, clock):
     clock(MONDAY)
     with jlog.Writer(path, roll="hourly") as writer:
         writer.extend([], state={b"k": b"v"})

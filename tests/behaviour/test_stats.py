@@ -188,7 +188,7 @@ def test_the_durable_end_moves_with_a_sync(path):
         assert (found.durable_end, found.next_sequence) == (10, 15)
 
 
-def test_gaps_are_no_records_and_no_lag(path, spawn, tmp_path):
+def test_gaps_are_not_records_and_no_lag(path, spawn, tmp_path):
     child = spawn()
     child.call("open_writer", "w", str(path), SMALL)
     child.call("append", "w", 20, 100)
@@ -223,7 +223,7 @@ def test_writers_are_processes_that_live(path, spawn):
     assert stats(path).writers == 0
 
 
-def test_readers_are_no_writers(path):
+def test_readers_are_not_writers(path):
     jlog.Journal.create(path)
     with jlog.Reader(path), jlog.Reader(path, "billing"):
         assert stats(path).writers == 0

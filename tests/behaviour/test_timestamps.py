@@ -58,7 +58,7 @@ def test_any_64_bits_are_a_time(path, precommit):
 
 
 @pytest.mark.parametrize("time_us", [1 << 63, -(1 << 63) - 1, 1 << 200])
-def test_more_than_64_bits_are_no_time(writer, time_us):
+def test_more_than_64_bits_are_not_a_time(writer, time_us):
     with pytest.raises(ValueError, match="64 bits"):
         writer.append(b"value", timestamp_us=time_us)
     assert writer.next_sequence == 0

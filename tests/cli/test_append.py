@@ -147,7 +147,7 @@ def test_a_value_that_the_writer_refuses_is_an_error_of_usage(journal: Path) -> 
     assert run("append", journal, "--compression", "zip").code == 2
 
 
-def test_a_directory_is_no_input_and_makes_no_journal(journal: Path, tmp_path: Path) -> None:
+def test_a_directory_is_not_an_input_and_makes_no_journal(journal: Path, tmp_path: Path) -> None:
     result = run("append", journal, tmp_path)
     assert (result.code, result.err) == (1, f"jlogtool: {tmp_path}: Is a directory\n")
     assert not journal.exists()

@@ -167,7 +167,7 @@ def test_a_path_that_does_not_exist_is_one_line_and_1(journal: Path, command: st
 
 
 @pytest.mark.parametrize("command", READ_A_JOURNAL)
-def test_a_directory_that_is_no_journal_is_left_alone(tmp_path: Path, command: str) -> None:
+def test_a_directory_that_is_not_a_journal_is_left_alone(tmp_path: Path, command: str) -> None:
     (tmp_path / "file").write_bytes(b"mine")
     assert run(*command.split(), tmp_path).code == 1
     assert (tmp_path / "file").read_bytes() == b"mine"

@@ -49,7 +49,7 @@ def test_every_line_is_proved_to_be_delivered_through_kills(tmp_path, lines):
     assert list(temporary.iterdir()) == []
 
 
-def test_segments_are_cleaned_behind_the_readers(tmp_path):
+def test_segments_are_cleaned_after_the_readers(tmp_path):
     lines = [random.Random(number).randbytes(499).hex() for number in range(40_000)]  # LZ4 halves them
     (tmp_path / "input").write_text("\n".join(lines))
     done = subprocess.run(

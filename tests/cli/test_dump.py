@@ -63,7 +63,7 @@ def test_jsonl_has_everything_of_a_record(journal: Path) -> None:
     ]
 
 
-def test_jsonl_has_base64_for_what_is_no_utf8(journal: Path) -> None:
+def test_jsonl_has_base64_for_what_is_not_utf8(journal: Path) -> None:
     with jlog.Writer(journal) as writer:
         writer.append(b"\xff\x00", key=b"\xfe", headers=[("h", b"\xfd")])
     (record,) = do("dump", journal, "--format", "jsonl").json_lines
@@ -120,7 +120,7 @@ def test_hex_shows_every_byte(journal: Path) -> None:
     assert second.split("  ")[1:3] == ["00000010", "72 6c 64"]
 
 
-def test_from_and_to_are_the_first_and_the_one_behind_the_last(numbers: Path) -> None:
+def test_from_and_to_are_the_first_and_the_one_after_the_last(numbers: Path) -> None:
     assert do("dump", numbers, "--from", 10, "--to", 13).lines == [b"10", b"11", b"12"]
     assert do("dump", numbers, "--from", 98).lines == [b"98", b"99"]
     assert do("dump", numbers, "--from", "end").lines == []
@@ -287,7 +287,7 @@ def test_blocks_shows_damage_in_its_place_and_what_follows(segments: Path) -> No
     assert any(b"damaged" in line and b"13" in line for line in run("dump", segments, "--blocks").lines)
 
 
-def test_a_name_that_is_no_position_is_told_what_positions_are(numbers: Path) -> None:
+def test_a_name_that_is_not_a_position_is_told_what_positions_are(numbers: Path) -> None:
     for arguments in (["dump", "--from", "yesterday"], ["dump", "--to", "yesterday"], ["read", "--start", "yesterday"]):
         result = run(*arguments, numbers, *(["billing"] if arguments[0] == "read" else []))
         assert (result.code, result.out) == (1, b"")

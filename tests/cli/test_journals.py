@@ -84,7 +84,7 @@ def test_ls_looks_below_the_current_directory_unless_told(numbers: Path) -> None
     assert found["path"] == "./journal"
 
 
-def test_ls_goes_on_behind_a_journal_that_it_cannot_read(tmp_path: Path) -> None:
+def test_ls_goes_on_after_a_journal_that_it_cannot_read(tmp_path: Path) -> None:
     do("append", tmp_path / "good", stdin=b"1\n")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "journal.meta").write_bytes(b"nonsense")

@@ -79,7 +79,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD, ids=lambda text: text[:40])
-def test_a_line_that_is_no_record_ends_it_behind_those_before(journal: Path, text: str) -> None:
+def test_a_line_that_is_not_a_record_ends_it_after_those_before(journal: Path, text: str) -> None:
     result = run("append", "--format", "jsonl", journal, stdin=line(value="good") + f"{text}\n{{}}\n".encode())
     assert (result.code, "line 2" in result.err, BAD[text] in result.err) == (1, True, True)
     assert [record.value for record in records(journal)] == [b"good"]

@@ -16,7 +16,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize("text", ["begin", "end", "before-batch", "+5", "-5", "²", "2026-name", ""])
-def test_text_that_is_no_number_and_no_time_is_a_name(text: str) -> None:
+def test_text_that_is_not_a_number_and_no_time_is_a_name(text: str) -> None:
     assert parse_position(text) == text
 
 

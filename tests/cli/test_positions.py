@@ -147,6 +147,6 @@ def test_a_missing_or_existing_name_is_one_line_and_exit_code_1(numbers: Path, a
     assert (result.code, result.err.count("\n")) == (1, 1)
 
 
-def test_a_sequence_behind_the_end_is_an_error_of_usage(numbers: Path) -> None:
+def test_a_sequence_after_the_end_is_an_error_of_usage(numbers: Path) -> None:
     assert run("subscriber", "add", numbers, "new", "--start", 101).code == 2
     assert run("checkpoint", "set", numbers, "new", 101).code == 2

@@ -119,7 +119,7 @@ def test_a_loss_to_retention_is_reported_and_nothing_committed(segments: Path) -
 
 
 @pytest.mark.damage
-def test_it_goes_on_behind_damage_and_ends_with_3(segments: Path) -> None:
+def test_it_goes_on_after_damage_and_ends_with_3(segments: Path) -> None:
     segment = jlog.Journal(segments).segments()[1]
     with open(segment.path, "r+b") as file:
         file.seek(segment.size_bytes - 1)
@@ -131,7 +131,7 @@ def test_it_goes_on_behind_damage_and_ends_with_3(segments: Path) -> None:
 
 
 @pytest.mark.damage
-def test_damage_behind_the_last_record_is_committed_too(segments: Path) -> None:
+def test_damage_after_the_last_record_is_committed_too(segments: Path) -> None:
     segment = jlog.Journal(segments).segments()[3]
     with open(segment.path, "r+b") as file:
         file.seek(segment.size_bytes - 1)

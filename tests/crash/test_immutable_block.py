@@ -55,7 +55,7 @@ def everything(path, *children):
     return check_units(path, [unit for child in children for unit in child.acknowledged])
 
 
-def test_others_append_behind_it_and_everybody_reads_it(stopped, other, path):
+def test_others_append_after_it_and_everybody_reads_it(stopped, other, path):
     records = everything(path, stopped, other)
     assert oracle.check_journal(path).immutable_block.record_count > 20
     assert [record.sequence for record, _ in zip(records_of(path), records, strict=True)] == list(range(len(records)))
@@ -208,7 +208,7 @@ def test_the_capacity_in_the_page_may_be_damaged(stopped, other, path, tmp_path,
         assert (after == len(records)) == (make is copy_of_killed)
 
 
-def test_a_damaged_one_is_no_data(stopped, other, path, tmp_path):
+def test_a_damaged_one_is_not_data(stopped, other, path, tmp_path):
     """Neither for readers, nor for who opens it: what cannot be vouched for is told as damage, or as lost."""
     whole = oracle.check_journal(path)
     first = whole.immutable_block.first_sequence

@@ -31,7 +31,7 @@ def records(path):
 
 
 @pytest.mark.parametrize("sync", ["none", "interval", "append"])
-def test_numbers_continue_behind_a_gap(path, sync):
+def test_numbers_continue_after_a_gap(path, sync):
     jlog.Writer(path, sync=sync).close()
     with jlog.Reader(path, "early") as reader:
         continue_at(str(path), 100)
@@ -92,7 +92,7 @@ def test_a_journal_that_is_written_to_is_refused(path, spawn):
 @pytest.mark.usefixtures("failpoints")
 @pytest.mark.parametrize("after", ["the same boot", "another boot", "a copy"])
 @pytest.mark.parametrize(("point", "visit"), KILLS)
-def test_a_kill_leaves_the_end_before_or_behind_the_gap(path, spawn, tmp_path, point, visit, after):
+def test_a_kill_leaves_the_end_before_or_after_the_gap(path, spawn, tmp_path, point, visit, after):
     """Another attempt completes it."""
     spawn(f"{point}=kill@{visit}").dies("pass_over", str(path), 100)
     if after == "another boot":

@@ -19,7 +19,7 @@ def path(tmp_path):
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_a_rotation_while_the_page_is_read_is_no_damage(spawn, path):
+def test_a_rotation_while_the_page_is_read_is_not_damage(spawn, path):
     """The reader gets the generation from before, and of its slot a word that is emptied already for the block after the
     next."""
     writer, reader = spawn(), spawn()

@@ -51,7 +51,7 @@ def blocks_of(path, segment):
 # --- What is there afterwards ------------------------------------------------------------------------------------
 
 
-def test_after_a_power_loss_numbering_goes_on_behind_a_gap(killed, tmp_path):
+def test_after_a_power_loss_numbering_goes_on_after_a_gap(killed, tmp_path):
     """All that was written is there, and the gap is stated."""
     path = tmp_path / "j"
     before = check_units(path, killed.acknowledged)
@@ -157,7 +157,7 @@ def killed_behind_a_write_out(spawn, path, compression="none", again=None):
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("made", ["in place", "copied", "under another boot id"])
-def test_an_append_behind_a_killed_write_back_is_there(spawn, tmp_path, compression, made):
+def test_an_append_after_a_killed_write_back_is_there(spawn, tmp_path, compression, made):
     """A whole block stands at its place, and the open block has more records since."""
     path = tmp_path / "j"
     units = killed_behind_a_write_out(spawn, path, compression)
@@ -345,7 +345,7 @@ def test_an_unsynced_tail_is_cut_to_whole_blocks(spawn, tmp_path):
     assert synced_end == 5
 
 
-def test_blocks_behind_a_torn_one_go_to_quarantine(spawn, tmp_path):
+def test_blocks_after_a_torn_one_go_to_quarantine(spawn, tmp_path):
     """The journal ends at the torn one."""
     template, child = tmp_path / "template", spawn()
     child.call("open_writer", "w", str(template), {"precommit": 4 << 10, "segment_bytes": 64 << 10})
@@ -658,7 +658,7 @@ def test_a_recovery_killed_twice_at_any_steps_loses_nothing(killed, spawn, tmp_p
     assert (gaps[0][0], gaps[-1][1]) == (len(before), first)
 
 
-def test_a_subscriber_at_the_end_goes_on_behind_a_gap(spawn, tmp_path):
+def test_a_subscriber_at_the_end_goes_on_after_a_gap(spawn, tmp_path):
     """The gap is that of a power loss. The segment that the subscriber stood in may have been removed since."""
     path = tmp_path / "j"
     jlog.Journal.create(path, sync="append").add_subscriber("billing")

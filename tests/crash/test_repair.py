@@ -93,7 +93,7 @@ def test_the_damaged_bytes_are_in_quarantine(path):
     assert quarantined(path) == damaged
 
 
-def test_a_position_in_what_is_lost_stays_and_goes_on_behind_it(path):
+def test_a_position_in_what_is_lost_stays_and_goes_on_after_it(path):
     first = blocks(path, 8)[1].first_sequence
     flip(segment(path, 8), blocks(path, 8)[1].offset + 80, 0)
     journal = jlog.Journal(path)

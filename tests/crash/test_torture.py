@@ -57,6 +57,6 @@ def test_a_number_that_is_given_to_two_records_is_wrong(accounts):
         accounts.hear_writer("v", ["+ 0 1 2 0 000000dd"])
 
 
-def test_a_stated_gap_is_no_lost_record(accounts):
+def test_a_stated_gap_is_not_a_lost_record(accounts):
     accounts.gaps.add((3, 100))
     subscriber(accounts, "o 3", "r 100 000000dd")

@@ -26,11 +26,11 @@ SHOWN_BY = {
     "too few replicas": ["broker_faults::too_few_replicas_are_told_and_nothing_is_lost"],
     "credentials or ACLs": ["rights::a_mirror_whose_right_is_taken_away_ends",
                             "rights::a_capture_whose_right_is_taken_away_ends"],
-    "a record is larger": ["mirror::a_record_that_is_too_large_stops_it_behind_those_before",
+    "a record is larger": ["mirror::a_record_that_is_too_large_stops_it_after_those_before",
                            "mirror::a_time_that_the_topic_does_not_allow_is_refused",
                            "mirror::a_record_without_key_is_refused_by_a_compacted_topic",
                            "mirror::a_record_that_the_topic_refuses_is_skipped_if_wished"],
-    "the name of a header": ["header_names::a_name_that_is_no_utf_8_is_a_refused_record",
+    "the name of a header": ["header_names::a_name_that_is_not_utf_8_is_a_refused_record",
                              "header_names::a_name_with_a_nul_is_a_refused_record"],
     "the broker alone refuses": ["mirror::a_record_that_only_the_broker_refuses_is_found"],
     "the topic is deleted": ["topology::an_idle_capture_ends_when_its_topic_is_deleted",
@@ -60,7 +60,7 @@ SHOWN_BY = {
                               "standby::of_two_standbys_one_takes_over"],
     "the number of partitions grows": ["topology::keys_change_their_partition_at_one_record",
                                        "topology::an_added_partition_is_captured_while_it_runs",
-                                       "standby::records_in_an_added_partition_are_no_gap"],
+                                       "standby::records_in_an_added_partition_are_not_a_gap"],
 }  # fmt: skip
 
 

@@ -127,7 +127,7 @@ def test_a_capture_outlives_its_broker(broker, journal, url, witness, topic):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("together", [False, True])
-def test_a_transaction_that_ends_under_another_leader_is_no_lost_tail(
+def test_a_transaction_that_ends_under_another_leader_is_not_a_lost_tail(
     broker, journal, url, witness, topic, together, monkeypatch
 ):
     """Its end then has a newer leader epoch than the last record before it. The client may report both together."""

@@ -280,7 +280,7 @@ def test_retention_that_overtakes_it_is_told_with_the_range(witness, topic, url,
     assert values(journal) == numbered(10) + numbered(5, 15)
 
 
-def test_retention_of_what_was_captured_is_no_loss(witness, topic, url, journal):
+def test_retention_of_what_was_captured_is_not_a_loss(witness, topic, url, journal):
     """This holds also for the end of the last transaction, which comes after the last record."""
     witness.make(topic)
     for first in (0, 10, 20):

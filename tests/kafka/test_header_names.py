@@ -20,7 +20,7 @@ def values(journal):
         return list(reader.values())
 
 
-def test_a_name_that_is_no_utf_8_is_a_refused_record(witness, topic, url, journal):
+def test_a_name_that_is_not_utf_8_is_a_refused_record(witness, topic, url, journal):
     """Everything before it is captured, and it is told where it is. It can be passed over."""
     witness.make(topic)
     witness.produce(topic, numbered(10))

@@ -63,7 +63,7 @@ def test_a_pattern_matches_no_table_whatever_its_prefix(journal, topic, witness,
     assert len(jlog.Journal(tmp_path / "copy")) == 10
 
 
-def test_a_reader_keeps_its_checkpoints_behind_the_prefix(url, topic, witness):
+def test_a_reader_keeps_its_checkpoints_under_the_prefix(url, topic, witness):
     witness.make(topic)
     with jlog.open_writer(url, transactional=True, config=PREFIX) as writer:
         writer.extend(numbered(10))
@@ -80,7 +80,7 @@ def test_a_reader_keeps_its_checkpoints_behind_the_prefix(url, topic, witness):
             other.rewind("four")
 
 
-def test_a_standby_finds_its_mirror_behind_the_prefix(journal, url, tmp_path):
+def test_a_standby_finds_its_mirror_under_the_prefix(journal, url, tmp_path):
     Mirror(journal, url, until_end=True, standby=True, config=PREFIX).run()
     with pytest.raises(jlog.JournalError, match="no mirror sends to it what a standby needs"):
         jlog.kafka.Standby(url, tmp_path / "standby", until_end=True).run()
@@ -119,7 +119,7 @@ def test_an_ends_own_setting_wins_and_that_of_the_other_is_not_seen(monkeypatch)
     assert Settings(at, given, ends=["sink", "source"]).given == {"sasl.username": "writer", "client.id": "me"}
 
 
-def test_a_setting_for_an_end_that_is_no_topic_is_refused_by_name(journal, url):
+def test_a_setting_for_an_end_that_is_not_a_topic_is_refused_by_name(journal, url):
     with pytest.raises(ValueError, match=r"source\.linger\.ms cannot be set.*topic as its source"):
         Mirror(journal, url, config={"source.linger.ms": "5"})
     with pytest.raises(ValueError, match="acks cannot be set"):

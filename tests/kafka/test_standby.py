@@ -108,7 +108,7 @@ def test_a_topic_without_its_first_records_makes_no_standby(primary, standby, ur
     assert promote(url, standby).sequence == 3100
 
 
-def test_a_standby_that_retention_overtakes_goes_on_behind_what_is_gone(primary, standby, url, witness, topic):
+def test_a_standby_that_retention_overtakes_goes_on_after_what_is_gone(primary, standby, url, witness, topic):
     fill(primary, 1000)
     mirror(primary, url)
     follow(url, standby)
@@ -124,7 +124,7 @@ def test_a_standby_that_retention_overtakes_goes_on_behind_what_is_gone(primary,
     assert found == records(primary)[:1000] + records(primary)[begin:]
 
 
-def test_retention_of_what_a_standby_has_read_is_no_loss(primary, standby, url, witness, topic):
+def test_retention_of_what_a_standby_has_read_is_not_a_loss(primary, standby, url, witness, topic):
     """This holds also for the end of the last transaction, which comes after the last record."""
     for first in (0, 10, 20):
         fill(primary, 10, first)
@@ -334,7 +334,7 @@ def test_of_two_standbys_one_takes_over(primary, standby, url, tmp_path):
         promote(url, other)
 
 
-def test_records_in_an_added_partition_are_no_gap(primary, standby, url, witness, topic):
+def test_records_in_an_added_partition_are_not_a_gap(primary, standby, url, witness, topic):
     fill(primary, 100)
     mirror(primary, url)
     following = Standby(url, standby)

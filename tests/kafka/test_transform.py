@@ -230,7 +230,7 @@ def test_a_sink_is_the_same_whichever_way_its_path_is_written(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("made", ["text", 1, [b"a", "b"], jlog.NewRecord("text"), jlog.NewRecord(b"", key=1)])
-def test_a_result_that_is_no_record_is_refused(tmp_path, made):
+def test_a_result_that_is_not_a_record_is_refused(tmp_path, made):
     with jlog.Writer(tmp_path / "source") as writer:
         writer.append(b"x")
     with pytest.raises(RecordRefused, match=r"record 0 is refused: .* (a transform must return|value and key must be bytes)"):

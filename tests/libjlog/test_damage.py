@@ -187,7 +187,7 @@ def test_a_pointer_beyond_the_buffer_is_damage_and_its_messages_are_imported(sou
 
 
 @pytest.mark.parametrize("marker", [0, 50, 77, 78, 100, 200])
-def test_a_subscriber_behind_damage_may_read_again_and_never_skips(marker: int, source: Path, journal: Path) -> None:
+def test_a_subscriber_after_damage_may_read_again_and_never_skips(marker: int, source: Path, journal: Path) -> None:
     found = fill(source)
     CWriter(source).subscribe(b"one", 0, marker)
     overwrite(source, offsets(source / "00000000")[77], b"\xff" * 16)
@@ -199,7 +199,7 @@ def test_a_subscriber_behind_damage_may_read_again_and_never_skips(marker: int, 
     assert values(journal) == without(found, 77)
 
 
-def test_a_subscriber_behind_a_damaged_segment_stands_where_it_stood(source: Path, journal: Path) -> None:
+def test_a_subscriber_after_a_damaged_segment_stands_where_it_stood(source: Path, journal: Path) -> None:
     fill(source)
     CWriter(source).subscribe(b"one", 1, 1)
     overwrite(source, offsets(source / "00000000")[77], b"\xff" * 16)

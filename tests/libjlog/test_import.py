@@ -162,7 +162,7 @@ def test_a_subscriber_without_a_position_begins_at_the_beginning_and_no_other_fi
 
 
 @pytest.mark.parametrize("marker", [5, 6, 1 << 31])
-def test_a_marker_behind_the_end_stands_at_the_end(marker: int, source: Path, journal: Path) -> None:
+def test_a_marker_after_the_end_stands_at_the_end(marker: int, source: Path, journal: Path) -> None:
     fill(source, 5).subscribe(b"one", 0, marker)
     import_quietly(source, journal)
     assert subscribers(journal) == {"one": 5}
@@ -202,7 +202,7 @@ def test_an_empty_message_of_the_null_compressor_is_a_message(source: Path, jour
 # --- Refused --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_journal_of_libjlog_is_refused_and_nothing_is_left(source: Path, journal: Path, tmp_path: Path) -> None:
+def test_what_is_not_a_journal_of_libjlog_is_refused_and_nothing_is_left(source: Path, journal: Path, tmp_path: Path) -> None:
     result = run("import", source, journal)
     assert (result.code, "does not exist" in result.err) == (1, True)
     source.mkdir()

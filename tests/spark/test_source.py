@@ -221,7 +221,7 @@ def test_sql_and_file_urls_name_a_journal(spark: SparkSession, journal: Path) ->
     assert spark.read.format("jlog").load(spaced.as_uri()).count() == 1000
 
 
-def test_a_path_that_is_no_journal_tells_which_are_below(load: Load, root: Path) -> None:
+def test_a_path_that_is_not_a_journal_tells_which_are_below(load: Load, root: Path) -> None:
     with pytest.raises(PySparkException, match="clicks, shop/orders, shop/returns: name them") as raised:
         load(root).collect()
     assert "below it are clicks" in str(raised.value)

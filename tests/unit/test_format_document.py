@@ -383,7 +383,7 @@ def test_a_whole_direct_block_counts_before_it_is_published(empty):
     assert values(empty) == []
 
 
-def test_the_file_of_a_killed_roll_is_no_part_of_the_journal(empty):
+def test_the_file_of_a_killed_roll_is_not_a_part_of_the_journal(empty):
     segment = Image()
     segment.block(short(b"0"), 1)
     segment.write(empty)

@@ -102,7 +102,7 @@ def test_a_missing_one_is_built_anew(journal, index_path):
 
 @pytest.mark.damage
 @pytest.mark.parametrize("content", [b"", b"x" * 10, bytes(48), b"\xff" * 4096], ids=["empty", "short", "zeros", "noise"])
-def test_one_that_is_no_index_is_built_anew(journal, uuid, index_path, content):
+def test_one_that_is_not_an_index_is_built_anew(journal, uuid, index_path, content):
     with open(index_path, "wb") as file:
         file.write(content)
     assert read_index(journal.path, 0, uuid) is None

@@ -112,7 +112,7 @@ def test_a_secret_is_never_shown(name):
     assert settings.without_secrets("the broker says: geheim!") == "the broker says: ***!"
 
 
-def test_a_line_that_is_no_setting_is_told_by_its_number_alone(tmp_path):
+def test_a_line_that_is_not_a_setting_is_told_by_its_number_alone(tmp_path):
     (tmp_path / "file").write_text("client.id=x\ngeheim\n")
     with pytest.raises(ValueError, match=r"file, line 2") as caught:
         Settings(URL, None, tmp_path / "file")

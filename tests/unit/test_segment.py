@@ -94,7 +94,7 @@ def test_blocks_are_a_chain_from_the_header_to_the_end(opened):
         assert following.first_sequence == block.first_sequence + block.records
 
 
-def test_the_end_of_the_blocks_is_no_damage(opened, path):
+def test_the_end_of_the_blocks_is_not_damage(opened, path):
     end = os.path.getsize(path)
     assert opened().block_at(end) == (None, None)
     os.truncate(path, end + 4096)
@@ -164,7 +164,7 @@ def test_every_byte_of_a_block_is_under_a_checksum(opened, path):
     assert opened().block_at(block.offset)[0] == block
 
 
-def test_a_block_at_another_place_is_no_block(opened, path):
+def test_a_block_at_another_place_is_not_a_block(opened, path):
     block = list(opened().blocks())[2]
     with open(path, "rb") as file:
         file.seek(block.offset)
@@ -176,7 +176,7 @@ def test_a_block_at_another_place_is_no_block(opened, path):
     assert opened().next_block(end, end + len(image)) is None
 
 
-def test_the_next_block_behind_damage_is_found_anywhere(opened, path):
+def test_the_next_block_after_damage_is_found_anywhere(opened, path):
     blocks = list(opened().blocks())
     change(path, blocks[2].offset, b"\0\0\0\0")
     assert opened().next_block(blocks[2].offset + 1, 1 << 30) == blocks[3]
@@ -245,7 +245,7 @@ SHORT = struct.pack("<II", 3, 0) + b"abc"
         "absolute time cut off",
     ],
 )
-def test_a_body_that_is_no_sequence_of_records_is_refused(raw):
+def test_a_body_that_is_not_a_sequence_of_records_is_refused(raw):
     with pytest.raises(ValueError, match="does not fit"):
         walk_body(raw, 0)
 

@@ -39,7 +39,7 @@ def test_a_type_holds_all_values_of_a_field(values: list[str], expected: str) ->
     assert ddl(*(f'{{"n": {value}}}' for value in values)) == f"n:{expected}"
 
 
-def test_values_that_are_no_objects_do_not_count() -> None:
+def test_values_that_are_not_objects_do_not_count() -> None:
     assert ddl("1", "[1]", "text", '{"a": 1', "[" * 100_000, '{"a": true}') == "a:boolean"
 
 

@@ -51,7 +51,7 @@ def test_an_archive_by_its_url_is_sampled(plan: PipelinePlan, rows: Rows, spark:
     assert rows()[-1]["n"] == 0.5
 
 
-def test_records_before_the_start_are_no_sample(run: Run, plan: PipelinePlan, rows: Rows, tmp_path: Path) -> None:
+def test_records_before_the_start_are_not_a_sample(run: Run, plan: PipelinePlan, rows: Rows, tmp_path: Path) -> None:
     with jlog.Writer(tmp_path / "journal") as writer:
         writer.extend([b'{"old": 1}'] * 10)
     run(replace(plan, start="10"), [b'{"new": 1}'])

@@ -157,7 +157,7 @@ def test_a_logfmt_line_that_cannot_be_read_is_quarantined(run: Run, plan: Pipeli
     assert [row["value"] for row in rows(plan.quarantine)] == bad
 
 
-def test_words_are_no_field(run: Run, plan: PipelinePlan, rows: Rows) -> None:
+def test_words_are_not_a_field(run: Run, plan: PipelinePlan, rows: Rows) -> None:
     """They neither become a column nor end a pipeline that takes no new fields."""
     run(replace(plan, parser=Parser("logfmt"), evolve="fail"), [b"a=1 refused"] * 3)
     assert [(row["a"], row["other"]) for row in rows()] == [("1", [("", "refused")])] * 3

@@ -154,7 +154,7 @@ def test_rows_may_be_staged_elsewhere(spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/orders", "kafka://host:9092/orders"])
-def test_a_url_is_no_journal(spark: SparkSession, url: str) -> None:
+def test_a_url_is_not_a_journal(spark: SparkSession, url: str) -> None:
     with pytest.raises(Exception, match=url):
         numbers(spark, 1).write.format("jlog").mode("append").save(url)
 
