@@ -1,4 +1,4 @@
-"""What goes wrong beside a call is logged, and nothing of it looks like a failure of the call, whatever logging itself does."""
+"""Errors beside a call are logged, and none of them looks like a failure of the call, whatever logging itself does."""
 
 from __future__ import annotations
 
