@@ -334,7 +334,7 @@ class Journal:
         deadline = self._deadline()
         if not dry_run:
             roll_if_due(self._path, deadline)
-        return clean(self._path, read_meta(self._path), dry_run=dry_run, deadline=deadline, progress=progress)
+        return clean(self._path, dry_run=dry_run, deadline=deadline, progress=progress)
 
     def archive(self, *, progress: Callable[[int], None] | None = None) -> list[Segment]:
         """Copies the sealed segments that are not archived yet to the archive, oldest first, reads each back, and returns them.

@@ -52,7 +52,7 @@ def keep_archived(
                     on_segment(segment)
                 seen = newest
             with suppress(JournalLocked):  # a backup copies the journal
-                clean(path, meta, archive=archive)
+                clean(path)
             delay = LOOK_SECONDS
         except JournalNotFound:
             raise

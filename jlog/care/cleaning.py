@@ -48,52 +48,58 @@ def _removable_now(path: str, meta: Meta, retention: Retention) -> list[Segment]
 @naming_its_path
 def clean(
     path: str,
-    meta: Meta,
     *,
     dry_run: bool = False,
     deadline: Deadline = NEVER,
     progress: Callable[[int], None] | None = None,
-    archive: Archive | None = None,
 ) -> list[Segment]:
     """Removes the segments that may go, and returns them. A journal with an archive copies each of them there before. The
     positions that allow it, and the new first sequence, are made durable before: a segment that a power loss brings back is
     then known to be removed.
 
-    meta: `journal.meta`, as it is now.
     progress: called with each number of bytes that the archive has taken.
-    archive: the journal's archive, where it is open already.
     """
+    meta = read_meta(path)
     retention = retention_of(meta.options)
     found = _removable_now(path, meta, retention)
     if dry_run or not found:
         return found
     if retention.archive is not None:
-        return _archive_and_remove(path, meta, archive or archive_of(path, meta), retention, found, deadline, progress)
+        return _archive_and_remove(path, meta, found, deadline, progress)
     with attached(path, deadline) as attachment, position_files.table_locked(path, deadline):
-        found = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)
+        found = _still_removable(path, attachment, None)
         if found:
             remove(path, meta, attachment, found, deadline)
         return found
 
 
+def _still_removable(path: str, attachment: Attachment, archive: str | None) -> list[Segment]:
+    """Lists the segments that may go by the retention as it is now, which may have been changed since they were found. None may
+    go where it names another archive by now than `archive`. Called under the table's lock."""
+    meta = read_meta(path)
+    retention = retention_of(meta.options)
+    if retention.archive != archive:
+        return []
+    return removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)
+
+
 def _archive_and_remove(
     path: str,
     meta: Meta,
-    archive: Archive,
-    retention: Retention,
     found: list[Segment],
     deadline: Deadline,
     progress: Callable[[int], None] | None,
 ) -> list[Segment]:
     """Archives and removes one segment after the other, so that an interrupted call has freed what it copied. Nobody waits for
     the upload: the table is locked only once the segment is archived, and a segment that is needed again by then stays."""
+    archive, url = archive_of(path, meta), retention_of(meta.options).archive
     _take_part(path, deadline)
     removed = []
     for segment in found:
         if not _store(path, archive, segment, deadline, progress):
             continue  # another process has archived and removed it
         with attached(path, deadline) as attachment, position_files.table_locked(path, deadline):
-            oldest = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)[:1]
+            oldest = _still_removable(path, attachment, url)[:1]
             if oldest == [segment]:
                 remove(path, meta, attachment, oldest, deadline)
                 removed += oldest
@@ -155,11 +161,10 @@ def archive_and_clean(path: str) -> None:
     meta = read_meta(path)
     if not retention_of(meta.options).archive_on_roll:
         return
-    archive = archive_of(path, meta)
-    for _ in archive_sealed(path, meta, archive):
+    for _ in archive_sealed(path, meta, archive_of(path, meta)):
         pass
     with suppress(JournalLocked):  # a backup copies the journal
-        clean(path, meta, archive=archive)
+        clean(path)
 
 
 def remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline = NEVER) -> None:
@@ -220,10 +225,9 @@ def clean_if_free(path: str, deadline: Deadline = AT_ONCE, *, on_roll: bool = Fa
     """Cleans after a commit or a roll. Returns False where it leaves the work to the next one: another process is at it until
     the deadline, or it fails. A journal with an archive leaves it to clean(), and after a roll to the thread that archives."""
     try:
-        meta = read_meta(path)
-        retention = retention_of(meta.options)
+        retention = retention_of(read_meta(path).options)
         if retention.archive is None:
-            clean(path, meta, deadline=deadline)
+            clean(path, deadline=deadline)
         elif on_roll and retention.archive_on_roll:
             _background.ask(path)
         return True

@@ -14,6 +14,8 @@ import jlog
 import oracle
 from behaviour.journals import SMALL, fill, read_away, sequences, value_of, values
 from jlog.archive.store import ArchiveFolder
+from jlog.care.archive_loop import keep_archived
+from jlog.care.cleaning import archive_and_clean
 
 URLS = ["file", "memory", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))]
 
@@ -267,6 +269,39 @@ def test_a_segment_needed_again_when_it_is_archived_stays(make, files, path):
     assert values(path) == all_values(51)[10:]
     with jlog.Reader(path, archive=True) as reader:
         assert list(reader.values()) == all_values(51)
+
+
+@pytest.mark.parametrize("call", ["clean", "archive_and_clean", "keep_archived"])
+@pytest.mark.parametrize("keeps", ["read", "other archive"])
+def test_a_retention_changed_during_an_upload_holds(make, files, path, tmp_path, monkeypatch, call, keeps):
+    journal, put = make(files), ArchiveFolder.put
+    options = {"archive": files, "archive_on_roll": True}
+    jlog.Writer(path, retention=jlog.Retention(**options)).close()
+    changed = {**options, "delete_read": False} if keeps == "read" else {**options, "archive": (tmp_path / "b").as_uri()}
+
+    def change(folder, name, *more):
+        monkeypatch.undo()
+        put(folder, name, *more)
+        jlog.Writer(path, retention=jlog.Retention(**changed)).close()
+
+    def end_the_second_round():
+        if journal.options.retention == jlog.Retention(**changed):
+            raise jlog.JournalNotFound("it is over", str(path))
+
+    monkeypatch.setattr(ArchiveFolder, "put", change)
+    if call == "clean":
+        assert journal.clean() == []
+    elif call == "archive_and_clean":
+        archive_and_clean(str(path))
+    else:
+        with pytest.raises(jlog.JournalNotFound, match="it is over"):
+            keep_archived(str(path), every=0, seal=end_the_second_round, on_segment=print, on_error=print)
+    assert journal.options.retention == jlog.Retention(**changed)
+    if keeps == "read":
+        assert journal.first_sequence == 0
+    else:  # what is not here any more is in the archive that holds now
+        there = values(changed["archive"]) if journal.first_sequence else []
+        assert [*there, *values(path)] == all_values(51)
 
 
 def test_moving_a_position_does_not_wait_for_an_upload(make, files, path):
