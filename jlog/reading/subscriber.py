@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 
 from jlog._core.segments.segment import list_segments
@@ -14,6 +15,9 @@ from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.positions.start import find_start, outlives_its_records
 from jlog.reading.journal_records import JournalRecords
 from jlog.reading.sources import seek_before_the_end
+
+RETRY_SECONDS = 1.0  # between two tries to remove segments, after both of the last two have failed
+LOOK_SECONDS = 60.0  # after so long a commit looks again: a subscriber may have expired, or the retention was changed
 
 
 class Subscriber:
@@ -28,6 +32,8 @@ class Subscriber:
         self._journal = journal
         self._clean_at = 0  # the next segment, as far as it is known: a commit before it frees nothing
         self._looked_in: int | None = None  # the open segment, after a commit in it has looked
+        self._looked_at = 0.0  # when a commit has looked last, as time.monotonic() tells it
+        self._failures = 0  # how many looks in a row, up to the last one, could not remove what may go
         self._holder: PositionFile | None = None  # the lowest position then
         self._held_until = 0  # end of the segment in which that lay
         if not position_files.exists(journal.path, SUBSCRIBER, name):
@@ -91,23 +97,31 @@ class Subscriber:
     def _clean(self, sequence: int) -> None:
         """Looks for segments to remove, once for each segment that this subscriber passes: the commit of the slowest subscriber
         removes it. In the open segment there is nothing to look for until it is sealed, or until the position that holds the
-        earlier segments back has passed one of them."""
-        if sequence < self._clean_at:
-            return
+        earlier segments back has passed one of them. Time frees segments too, so that no look holds for longer than
+        LOOK_SECONDS."""
+        now = time.monotonic()
+        if self._failures > 1 and now - self._looked_at < RETRY_SECONDS:
+            return  # a backup may copy the journal for hours
         open_segment = self._journal.cursor.open_segment  # read before the listing, which is at least as new
-        if open_segment is not None and open_segment == self._looked_in and self._is_held_back():
+        if now - self._looked_at < LOOK_SECONDS and (sequence < self._clean_at or self._has_looked_in(open_segment)):
             return
         self._forget_look()
+        self._looked_at = now
         segments = list_segments(self._journal.path)
         following = bisect_right(segments, sequence)
         if following > 1 and not clean_if_free(self._journal.path):
+            self._failures += 1
             return
+        self._failures = 0
         if following < len(segments):
             self._clean_at = segments[following]
             return
         self._clean_at, self._looked_in = sequence + 1, open_segment
         if following > 1:
             self._note_holder(segments)
+
+    def _has_looked_in(self, open_segment: int | None) -> bool:
+        return open_segment is not None and open_segment == self._looked_in and self._is_held_back()
 
     def _note_holder(self, segments: list[int]) -> None:
         """Notes the position that holds the earlier segments back, if one does."""

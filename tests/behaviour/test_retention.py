@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import jlog
+import jlog.reading.subscriber
 import oracle
 from behaviour.journals import SMALL, fill, read_away, sequences, value_of, values
 from jlog.positions.position_files import table_locked
@@ -370,3 +371,35 @@ def test_a_commit_removes_what_the_one_before_had_to_leave(journal, writer, path
         assert journal.first_sequence == 0
         reader.commit(111)
         assert journal.first_sequence == 100
+
+
+def test_commits_do_not_try_again_and_again_what_fails(journal, writer, path, listings, monkeypatch):
+    """Another process removes segments, or a backup copies the journal for hours."""
+    fill(writer, 20)
+    with jlog.Reader(path, "billing") as reader:
+        with table_locked(str(path)):
+            for sequence in range(101, 103):
+                reader.commit(sequence)
+            listings.clear()
+            for sequence in range(103, 120):
+                reader.commit(sequence)
+            assert listings == []
+        monkeypatch.setattr(jlog.reading.subscriber, "RETRY_SECONDS", 0)
+        reader.commit(120)
+        assert journal.first_sequence == 100
+
+
+def test_a_commit_within_the_open_segment_removes_what_a_changed_retention_lets_go(path, monkeypatch):
+    """Nothing tells the reader of the change: a look for segments holds for a limited time."""
+    with jlog.Writer(path, **SMALL, retention=jlog.Retention(delete_read=False)) as writer:
+        fill(writer, 10)
+        writer.roll()
+        fill(writer, 10)
+        with jlog.Reader(path, "billing") as reader:
+            reader.commit(11)
+            jlog.Writer(path, retention=jlog.Retention()).close()
+            reader.commit(12)
+            assert jlog.Journal(path).first_sequence == 0
+            monkeypatch.setattr(jlog.reading.subscriber, "LOOK_SECONDS", 0)
+            reader.commit(13)
+            assert jlog.Journal(path).first_sequence == 10

@@ -11,6 +11,7 @@ import google_crc32c
 import pytest
 
 import jlog
+import jlog.reading.subscriber
 from behaviour.journals import SMALL, backdate, fill, read_away, sequences, value_of, values
 
 DAY = timedelta(days=1)
@@ -223,6 +224,21 @@ def test_a_subscriber_without_commits_holds_nothing_for_ever(make, path, later):
     with jlog.Reader(path, "dead") as reader, pytest.raises(jlog.PositionLost) as caught:
         reader.read()
     assert caught.value.first_sequence == 100
+
+
+def test_commits_within_the_open_segment_remove_what_an_expired_subscriber_held(make, path, later, monkeypatch):
+    journal = make(subscriber_max_age=DAY)
+    journal.add_subscriber("dead", start=5)
+    with jlog.Writer(path) as writer:
+        fill(writer, 5)
+    with jlog.Reader(path, "alive") as reader:
+        reader.commit(101)
+        later(DAY * 2)
+        reader.commit(102)
+        assert journal.first_sequence == 0
+        monkeypatch.setattr(jlog.reading.subscriber, "LOOK_SECONDS", 0)
+        reader.commit(103)
+        assert journal.first_sequence == 100
 
 
 def test_the_only_subscriber_expires_too(make, later):
