@@ -46,8 +46,11 @@ if TYPE_CHECKING:
     from jlog.repair.report import RepairReport
 
 
-OWN_FILES = re.compile(r"journal\.meta|precommit|bounds|lock|\d{20}\.(seg|idx)|next\..+|\.journal\.meta.*")
-OWN_DIRECTORIES = (*DIRECTORIES, "quarantine")
+OWN_FILES = re.compile(
+    r"\.?journal\.meta|precommit|bounds|lock|\d{20}\.(seg|idx)"
+    r"|next\.(\d{1,4}\.\d+(\.idx)?|recovery|repair|backup|restore\.idx)"  # all that a process leaves unfinished when it dies
+)
+OWN_DIRECTORIES = (*DIRECTORIES, "quarantine", "spark")  # spark: rows that Spark has staged, jlog/spark/writing/left_over.py
 
 
 @dataclass(frozen=True)

@@ -319,6 +319,28 @@ def test_delete_removes_all_of_it(path):
     assert jlog.Journal(path).subscribers() == {}
 
 
+UNFINISHED = ["2.17", "0.5.idx", "recovery", "repair", "backup", "restore.idx"]
+
+
+def test_delete_removes_what_killed_processes_have_left(path):
+    jlog.Journal.create(path)
+    for name in (*(f"next.{name}" for name in UNFINISHED), ".journal.meta"):
+        (path / name).touch()
+    (path / "spark" / "query").mkdir(parents=True)
+    (path / "spark" / "query" / "rows").touch()
+    jlog.Journal.delete(path)
+    assert not path.exists()
+
+
+def test_delete_keeps_files_of_the_user(path):
+    mine = {"next.steps", "next.txt", "next.1", "next.1.2.txt", ".journal.meta.orig", "notes"}
+    jlog.Journal.create(path)
+    for name in mine:
+        (path / name).touch()
+    jlog.Journal.delete(path)
+    assert {file.name for file in path.iterdir()} == mine
+
+
 def test_delete_refuses_what_is_written_to(writer, path):
     writer.append(b"value")
     with pytest.raises(jlog.JournalLocked, match=f"{path}.*close"):
