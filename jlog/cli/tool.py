@@ -13,9 +13,9 @@ import click
 
 import jlog
 from jlog.cli.arguments.groups import Group, harmless
-from jlog.cli.exits import DAMAGED, DONE, FAILED, INTERRUPTED
+from jlog.cli.exits import DONE, INTERRUPTED, exit_code_of
 from jlog.cli.terminal.output import complain, say_no_more, whole_stdout
-from jlog.errors import CorruptJournal, JournalError
+from jlog.errors import JournalError
 
 NAME = "jlogtool"
 COMPLETE = "_JLOGTOOL_COMPLETE"  # set by the scripts that `completion` prints
@@ -167,7 +167,7 @@ def run(arguments: list[str]) -> int:
     except (JournalError, OSError, ImportError) as error:  # ImportError is that of an extra that is not installed
         complain(error)
         say_no_more()
-        return DAMAGED if isinstance(error, CorruptJournal) else FAILED
+        return exit_code_of(error)
 
 
 def _invoke(arguments: list[str]) -> int:

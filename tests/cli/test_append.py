@@ -14,6 +14,7 @@ import pytest
 import jlog
 from cli.command import COMMAND, HUNG_SECONDS, do, run, start
 from cli.terminal import terminal
+from crash.tampering import newest_segment, zero
 from filesystems import CannotMount, mounted
 
 if TYPE_CHECKING:
@@ -121,6 +122,19 @@ def test_a_full_disk_fails_with_the_number_of_records_that_are_appended(tmp_path
     assert result.code == 1
     assert "No space left on device" in result.err
     assert f"{held:,} records of the input were appended before the error" in result.err
+
+
+@pytest.mark.damage
+def test_damage_that_an_append_meets_is_told_by_the_exit_code(journal: Path) -> None:
+    do("create", "--segment-bytes", "4K", journal)
+    with start("append", journal) as tool, jlog.Reader(journal) as reader:
+        tool.stdin.write(b"one\n")
+        reader.read(timeout=HUNG_SECONDS)
+        zero(newest_segment(journal), 0, 64)
+        tool.stdin.write(b"%0100d\n" % 0 * 1000)
+        tool.stdin.close()
+        assert tool.wait(HUNG_SECONDS) == 3
+        assert b"1 records of the input were appended before the error" in tool.stderr.read()
 
 
 def test_interrupted_it_keeps_what_it_has_appended(journal: Path) -> None:

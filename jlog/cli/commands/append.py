@@ -23,7 +23,7 @@ from jlog.cli.arguments.parameters import (
 from jlog.cli.arguments.retention import complete_retention
 from jlog.cli.arguments.topics import making_options, take_making
 from jlog.cli.commands.options import journal_options
-from jlog.cli.exits import FAILED
+from jlog.cli.exits import exit_code_of
 from jlog.cli.records.framing import SPLITTERS, chunks
 from jlog.cli.records.jsonl import split_jsonl
 from jlog.cli.terminal.output import complain, json_option, print_json, tell_at_terminal
@@ -135,7 +135,7 @@ def _extend(writer: jlog.WriterProtocol, found: list[bytes] | RecordColumns, bef
     except (OSError, JournalError) as error:
         complain(error)
         complain(f"{before:,} records of the input were appended before the error")
-        raise click.exceptions.Exit(FAILED) from error
+        raise click.exceptions.Exit(exit_code_of(error)) from error
 
 
 @contextmanager
