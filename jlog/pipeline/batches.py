@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jlog.spark")
 
-Sample = Callable[["DataFrame"], "list[bytes]"]
 BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "date")
 
 
