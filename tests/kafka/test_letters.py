@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from confluent_kafka import Producer
 
 import jlog
-from jlog.kafka import Capture, Mirror, Mirrors, RecordRefused, TopicChanged
+from jlog.kafka import BrokerError, Capture, Mirror, Mirrors, RecordRefused, TopicChanged
 from jlog.transform import transforming
 from jlog.urls import open_reader
 from kafka.processes import fill
-from kafka.witness import numbered
+from kafka.witness import numbered, wait_until
 from patience import HUNG_SECONDS
 
 TOO_LARGE = bytes(5000)
@@ -250,6 +251,74 @@ def test_killed_between_the_letters_and_the_sink_it_has_one_letter_for_each_reco
     assert stats.records > 0
     assert sorted(map(int, values(urls["letters"]))) == list(range(0, 6000, 3))
     assert sorted(map(int, values(urls["sink"]))) == [number for number in range(6000) if number % 3]
+
+
+@pytest.mark.parametrize("created", ["by the flow", "by another"])
+def test_a_flow_goes_on_after_its_topic_of_dead_letters_was_deleted(witness, topic, url, journal, created):
+    """Only the letters are gone. The new topic has those that come."""
+    letters = f"{topic}.letters"
+
+    def move():
+        jlog.transform(journal, url, refuses_thirds, refused="dead-letter", dead_letter=letters)
+
+    fill(journal, 10)
+    move()
+    witness.delete(letters)
+    if created == "by another":
+        witness.make(letters)
+    move()  # refuses nothing
+    fill(journal, 10, 10)
+    move()
+    fill(journal, 10, 20)
+    move()
+    assert values(witness.url(letters)) == [b"%d" % number for number in range(12, 30, 3)]
+    assert witness.values(topic) == [b"%d" % number for number in range(30) if number % 3]
+
+
+def test_a_topic_of_dead_letters_that_is_deleted_while_a_flow_runs_ends_it(witness, topic, url, journal):
+    letters = f"{topic}.letters"
+    options = {"refused": "dead-letter", "dead_letter": letters}
+    fill(journal, 10)
+    flow = transforming(journal, url, refuses_thirds, **options)
+    wait_until(lambda: flow.step(0.1) or flow.stats.records)
+    witness.delete(letters)
+    fill(journal, 10, 10)
+    with pytest.raises(TopicChanged, match=f"{letters}, which has the dead letters, .* the next start"):
+        wait_until(lambda: flow.step(0.1) and False)
+    flow.close()
+    jlog.transform(journal, url, refuses_thirds, **options)
+    assert values(witness.url(letters)) == [b"12", b"15", b"18"]
+    assert witness.values(topic) == [b"%d" % number for number in range(20) if number % 3]
+
+
+def test_letters_after_the_open_transaction_of_another_producer_are_not_stored_again(witness, topic, url, journal, broker):
+    letters = witness.make(f"{topic}.letters")
+    other = Producer({"bootstrap.servers": broker.address, "transactional.id": f"{topic}.other"})
+    other.init_transactions()
+    other.begin_transaction()
+    other.produce(f"{topic}.letters", b"of another")
+    other.flush()
+    fill(journal, 10)
+    killed = [sys.executable, "-c", KILLED, str(journal), url, letters, "before", "1"]
+    assert subprocess.run(killed, timeout=HUNG_SECONDS).returncode == -9
+    flow = transforming(journal, url, refuses_thirds, until_end=True, refused="dead-letter", dead_letter=letters)
+    for _ in range(2):
+        assert flow.step() == 0
+    assert (flow.stats.retries, flow.is_open) == (2, False)
+    assert "another producer has a transaction open" in flow.stats.last_error
+    other.abort_transaction()
+    flow.run()
+    assert values(letters) == [b"0", b"3", b"6", b"9"]
+    assert witness.values(topic) == [b"1", b"2", b"4", b"5", b"7", b"8"]
+
+
+def test_a_topic_of_dead_letters_beside_the_sink_has_as_many_replicas(topic, url, journal):
+    """A cluster of one broker refuses to create it with two."""
+    fill(journal, 1)
+    Mirror(journal, url, until_end=True).run()
+    options = {"replication_factor": 2, "refused": "dead-letter", "dead_letter": f"{topic}.refused"}
+    with pytest.raises(BrokerError, match=rf"creating topic {topic}\.refused: .*[Rr]eplication"):
+        Mirror(journal, url, until_end=True, **options).run()
 
 
 def test_each_capture_of_a_file_of_mirrors_has_its_own_dead_letters(witness, topic, broker, tmp_path):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from jlog.errors import JournalNotFound
 from jlog.flow.ends import Refused, Sink, Source
 from jlog.flow.letters import BYTES, DeadLetters, is_about, letters_in_journal, name_of_flow
 from jlog.flow.options import FlowOptions
 from jlog.flow.records import NewRecord, RecordLike
 from jlog.flow.stop import Stop
+from jlog.kafka.client.errors import TopicChanged, unsettled
 from jlog.kafka.client.records import KafkaRecord
 from jlog.kafka.client.rules import overhead_bytes_of
 from jlog.kafka.client.settings import End, Settings
@@ -36,10 +38,15 @@ def open_letters(source: Source, sink: Sink, options: FlowOptions) -> DeadLetter
         raise ValueError(f"{at} is the sink: dead letters need a topic of their own")
     if isinstance(source, TopicSource) and at.servers == source.url.servers and _is_of(at.topic, source.url.topics):
         raise ValueError(f"{at} is the source: each dead letter would be moved, and refused again; they need another topic")
-    is_beside = isinstance(sink, TopicSink) and at.servers == sink.settings.servers
-    ends: list[End | None] = ["sink", "source"] if is_beside else [None, "source", "sink"]
+    ends: list[End | None] = [None, "source", "sink"]
+    replication_factor = None
+    if isinstance(sink, TopicSink) and at.servers == sink.settings.servers:
+        ends = ["sink", "source"]
+        replication_factor = sink.replication_factor
     settings = Settings(at, options.config, options.config_file, ends)
-    return DeadLetters(TopicBox(settings, at.topic, name_of_flow(source, sink), stop=options.stop), source, sink)
+    flow = name_of_flow(source, sink)
+    box = TopicBox(settings, at.topic, flow, replication_factor=replication_factor, stop=options.stop)
+    return DeadLetters(box, source, sink)
 
 
 def _is_of(topic: str, patterns: Iterable[str]) -> bool:
@@ -54,24 +61,48 @@ class TopicBox:
     """A topic for dead letters, which is created if there is none. Its transactions have a table of their own, so that a
     process which was killed adds nothing later."""
 
-    def __init__(self, settings: Settings, topic: str, flow: str, *, stop: Stop) -> None:
+    def __init__(self, settings: Settings, topic: str, flow: str, *, replication_factor: int | None, stop: Stop) -> None:
         self._settings = settings
         self._topic = topic
-        self._sink = TopicSink(settings, topic, flow, stop=stop, topic_config=OF_LETTERS)
+        self._sink = TopicSink(settings, topic, flow, replication_factor=replication_factor, stop=stop, topic_config=OF_LETTERS)
         self._since: dict[str, int] | None = None  # None: confirmed
 
     def open(self) -> Iterable[RecordLike]:
-        since = self._sink.open().get(SINCE)
+        try:
+            since = self._sink.open().get(SINCE)
+        except TopicChanged:  # its letters are gone, which is no reason to stop the flow: a new topic has the next ones
+            since = self._sink.open(forget=True).get(SINCE)
+            self._sink.prepare({})
+            self._sink.commit()  # stores which topic it is now
         self._since = since
-        if since is None:
-            return
-        topic = self._sink.cluster.topic(self._topic)
-        first, end = self._sink.cluster.first_offsets(topic), self._sink.cluster.end_offsets(topic)
-        for partition in range(topic.partitions):
-            begin = max(first[partition], int(since.get(str(partition), 0)))
-            yield from map(KafkaRecord, Stream(self._settings, self._topic, partition, begin, end[partition]))
+        return () if since is None else self._stored(since)
+
+    def _stored(self, since: Mapping[str, int]) -> Iterator[RecordLike]:
+        """Yields the letters from these offsets on. Raises Unsettled where the open transaction of another producer hides
+        some."""
+        cluster = self._sink.cluster
+        places = [(self._topic, partition) for partition in range(cluster.topic(self._topic).partitions)]
+        first, written = cluster.first_of(places), cluster.ends_of(places, committed=False)
+        end = cluster.ends_of(places)  # asked for last: a transaction that has ended meanwhile hides nothing
+        if any(end[place] < written[place] for place in places):
+            raise unsettled(
+                f"{self._sink.where}: another producer has a transaction open, which hides the dead letters after it; the flow "
+                f"begins when that has ended"
+            )
+        for place in places:
+            begin = max(first[place], int(since.get(str(place[1]), 0)))
+            yield from map(KafkaRecord, Stream(self._settings, *place, begin, end[place]))
 
     def store(self, letters: Sequence[NewRecord]) -> None:
+        try:
+            self._store(letters)
+        except (TopicChanged, JournalNotFound):
+            raise TopicChanged(
+                f"{self._sink.where}, which has the dead letters, or its table {self._sink.table} was deleted; the next start "
+                f"creates what is missing, and goes on"
+            ) from None
+
+    def _store(self, letters: Sequence[NewRecord]) -> None:
         if self._since is None:
             ends = self._sink.cluster.end_offsets(self._sink.cluster.topic(self._topic))
             self._since = {str(partition): end for partition, end in ends.items()}

@@ -75,16 +75,12 @@ class TopicSink:
         self.cluster = Cluster(settings, stop)
         self.name = topic
         self.where = str(TopicUrl(settings.servers, (topic,), partition))
+        self.replication_factor = replication_factor
         self.table = settings.names.table(topic, identity)
         self._stop = stop
         self._key = key
         self._partition = partition
-        self._making: dict[str, Any] = {
-            "partitions": partitions,
-            "replication_factor": replication_factor,
-            "create": create,
-            "config": topic_config,
-        }
+        self._making: dict[str, Any] = {"partitions": partitions, "create": create, "config": topic_config}
         self._check = check_topic
         self._origin = origin
         self._about = dict(about)
@@ -132,11 +128,10 @@ class TopicSink:
             check_prefix(self.cluster, self.table)
         elif not forget and self.cluster.find(self.name) is None:
             raise self._deleted()
-        topic, _ = self.cluster.ensure(self.name, **self._making)
+        topic, _ = self.cluster.ensure(self.name, replication_factor=self.replication_factor, **self._making)
         if self._partition is not None:
             topic.check_has(self._partition)
-        replication_factor = self._making["replication_factor"]
-        self._table, _ = ensure_table(self.cluster, self.table, replication_factor)
+        self._table, _ = ensure_table(self.cluster, self.table, self.replication_factor)
         self._rules = Rules(self.cluster.config(self.name), self.settings.given.get("message.max.bytes"))
         return [topic, self._table]
 
