@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import portalocker
-
-from jlog.errors import JournalError, JournalFull, JournalLocked, PositionLost, RecordTooLarge
+from jlog.errors import JournalError, JournalFull, PositionLost, RecordTooLarge
 from jlog.flow import stored_positions
 from jlog.flow.ends import Lag, Place, Refuse, Refused, Retry, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.options import nothing
@@ -17,8 +15,8 @@ from jlog.flow.records import RecordColumns, RecordLike, columns_of
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.record import RecordBatch
+from jlog.storage.attaching import hold_as_sink
 from jlog.storage.meta import read_meta
-from jlog.system.files import open_directory
 from jlog.writer import Writer
 
 PROMOTED = "promoted"  # part of the source position that says which standby has replaced the journal
@@ -345,9 +343,7 @@ class JournalSink:
         try:
             self._writer.close()
         finally:
-            if self._lock is not None:
-                os.close(self._lock)
-                self._lock = None
+            self._lock.close()
 
 
 def _without_refused(batch: Iterable[RecordLike], refuse: Refuse) -> RecordColumns:
@@ -371,20 +367,3 @@ def _without_refused(batch: Iterable[RecordLike], refuse: Refuse) -> RecordColum
 def read_source_positions(path: str | os.PathLike[str]) -> SourcePosition:
     """Returns the source positions that this journal has stored."""
     return stored_positions.decode(Journal(path).state())
-
-
-def hold_as_sink(path: str) -> int | None:
-    """Locks the directory itself, until it is closed or the process dies. Raises JournalLocked where another process has the
-    lock."""
-    fd = open_directory(os.fspath(path))
-    # A forked child shares the lock. It cannot release it for its parent, since nothing unlocks it: it is only closed. A child
-    # that outlives its parent keeps other processes out for longer; that refuses a start, but never lets a second sink in.
-    try:
-        portalocker.lock(fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
-    except portalocker.LockException:
-        os.close(fd)
-        raise JournalLocked(
-            f"{path}: another capture, transform or import writes to this journal, and only one may at a time: stop it, or "
-            "capture several topics in one process"
-        ) from None
-    return fd

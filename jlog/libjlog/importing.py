@@ -12,8 +12,8 @@ from typing import Any
 
 from jlog._core.format.checksum import crc32c
 from jlog._core.records.encode import EncodedRecords
+from jlog._core.system.lock import LockFile
 from jlog.errors import JournalError, JournalNotFound
-from jlog.flow.journals import hold_as_sink
 from jlog.flow.stop import Stop, Stopped
 from jlog.journal import Journal
 from jlog.libjlog.flushed import flush_begin
@@ -22,6 +22,7 @@ from jlog.libjlog.position import CHECK_BYTES, HELD, STANDING_MAX, STATE_KEY, Im
 from jlog.libjlog.source import SegmentFile, Source
 from jlog.libjlog.stream import Piece, Stream, buffer_stream, segment_stream
 from jlog.libjlog.subscribers import SubscriberPlaces
+from jlog.storage.attaching import hold_as_sink
 from jlog.system.filesystem import journal_path
 from jlog.writer import Writer
 
@@ -94,7 +95,7 @@ class Import:
         except BaseException:
             self._source.close()
             raise
-        self._lock: int | None = None
+        self._lock: LockFile | None = None
         try:
             self._lock = hold_as_sink(self._writer.path)
             self._journal = Journal(path)
@@ -151,8 +152,7 @@ class Import:
             self._writer.close()
         finally:
             if self._lock is not None:
-                os.close(self._lock)
-                self._lock = None
+                self._lock.close()
 
     # --- Where it goes on -----------------------------------------------------------------------------------------------
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from jlog._core.system.lock import NEVER, Deadline
+from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
 from jlog._core.write.attachment import Attachment, attach, detach
+from jlog.errors import JournalLocked
 from jlog.options import option_numbers
 from jlog.storage.meta import Meta, is_a_copy, read_meta, write_meta
 
@@ -21,6 +23,19 @@ def attached(path: str, deadline: Deadline = NEVER) -> Iterator[Attachment]:
         yield attachment
     finally:
         detach(attachment, deadline=deadline)
+
+
+def hold_as_sink(path: str) -> LockFile:
+    """Returns the open lock file, by which this process alone moves records into the journal until it closes the file or dies.
+    Raises JournalLocked if another one does."""
+    lock_file = LockFile(os.path.join(path, "lock"))
+    if not lock_file.acquire(RANGES["sink"], timeout=0):
+        lock_file.close()
+        raise JournalLocked(
+            f"{path}: another capture, transform or import writes to this journal, and only one may at a time: stop it, or "
+            "capture several topics in one process"
+        )
+    return lock_file
 
 
 class MetaPolicy:

@@ -6,6 +6,7 @@ cdef enum:
     TABLE_BYTE = 2  # making, removing or moving back a subscriber or checkpoint; retention
     WRITERS_BYTE = 3  # shared by writing processes; an exclusive one holds it alone
     COPY_BYTE = 4  # shared by copies of the files; held alone to remove segments or to repair
+    SINK_BYTE = 5  # held by the one process that moves records into the journal: a capture, a transform, an import
     OWNERS_BYTE = 64  # + writer slot: held while the process that has this slot lives
 
 cdef class Deadline:

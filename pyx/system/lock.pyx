@@ -47,7 +47,7 @@ cdef extern from "system/fork.h" nogil:
 
 
 RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE,
-          "copy": COPY_BYTE}
+          "copy": COPY_BYTE, "sink": SINK_BYTE}
 OWNERS = OWNERS_BYTE, JLOG_OWNERS_MAX  # byte range of the writer slots
 POLL_SECONDS = 0.005
 DYING_SECONDS = 5  # for so long the kernel may still take down a process that has freed one lock and not the other yet
