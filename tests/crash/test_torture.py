@@ -1,9 +1,30 @@
 """tools/torture: a seed repeats its faults, and the accounts notice a record that is wrong."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from torture.accounts import Accounts
 from torture.plan import Plan, Size
 from torture.records import Wrong
+
+TORTURE = Path(__file__).parents[2] / "tools" / "torture.py"
+# The rounds of this seed end with a reboot, a kill and a reboot, a pause, and in order.
+SMALL = ["--seed", "52", "--lives", "1", "--rounds", "4", "--round-seconds", "1", "--producers", "2"]
+EVENTS = r"(\d+) kills, (\d+) stops, (\d+) times with failing system calls, .* (\d+) reboots, (\d+) copies opened"
+
+
+@pytest.mark.usefixtures("failpoints")
+def test_everything_at_once_keeps_what_was_acknowledged(tmp_path):
+    """Each kind of event happens, but for a full disk: that needs a file system of its own."""
+    command = [sys.executable, str(TORTURE), *SMALL, "--path", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = re.search(EVENTS, done.stdout)
+    assert counts is not None, done.stdout
+    assert all(int(count) for count in counts.groups()), done.stdout
 
 
 def test_a_seed_plans_the_same_faults_again():
