@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 from confluent_kafka.admin import NewPartitions
 from kafka_broker import free_port
+from prometheus_client import CollectorRegistry, generate_latest
 
 import jlog
+from jlog.flow.metrics import FlowCollector
 from jlog.kafka import Capture, Mirror, TopicChanged, verify
 from jlog.kafka.client.partitioner import partition_of_key
 from jlog.kafka.ends.topic_sink import TopicSink
@@ -161,6 +164,24 @@ def test_a_dead_broker_is_seen_while_nothing_moves(fragile_broker, journal, proc
     wait_until(lambda: answer(port, "/readyz") == (200, "ok\n"))
     code, said = running.end()
     assert (code, "trying again" in said) == (0, True)
+
+
+def test_an_answer_waits_for_no_broker(journal, url, monkeypatch):
+    """A lag that never comes holds up the thread that asks for it, and not the answers."""
+    fill(journal, 10)
+    mirror = Mirror(journal, url)
+    wait_until(mirror.step)
+    asked, answered = threading.Event(), threading.Event()
+    monkeypatch.setattr(mirror, "lag", lambda: asked.set() or answered.wait())
+    registry, collector = CollectorRegistry(), FlowCollector({"mirror": mirror})
+    registry.register(collector)
+    wait_until(asked.is_set)
+    assert 'jlog_mirror_up{mirror="mirror"} 1.0' in generate_latest(registry).decode()
+    assert collector.not_ready() == []
+    collector.close()
+    monkeypatch.undo()
+    answered.set()
+    mirror.close()
 
 
 def test_the_lag_of_each_partition_is_told(witness, topic, url, journal, processes):
