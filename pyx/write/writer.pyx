@@ -102,10 +102,10 @@ cdef class Writer:
 
     cdef int ensure_open(self) except -1:
         """Raises JournalClosed if this writer is closed. In a child of a fork it opens the journal anew."""
-        if self.token == CLOSED:
-            raise closed_error(self.path)
-        if self.process[0] != self.token:
-            self.open_in_child()
+        while self.token == CLOSED or self.process[0] != self.token:
+            if self.token == CLOSED:
+                raise closed_error(self.path)
+            self.open_in_child()  # other threads may run in it: looked at again
         return 0
 
     cdef int open_in_child(self) except -1:
@@ -113,7 +113,7 @@ cdef class Writer:
         cdef Writer own = self._anew()
         if self.token == CLOSED or self.process[0] == self.token:  # another thread was first
             own.close()
-            return self.ensure_open()
+            return 0
         _inherited = self.attachment  # kept until the end: no other thread may run before the token is set
         self.attachment, self.buffer, self.process, self.token = own.attachment, own.buffer, own.process, own.token
         own.attachment, own.token = None, CLOSED
@@ -143,7 +143,7 @@ cdef class Writer:
         cdef int64_t sequence, now_us
         cdef jlog_page *page
         if type(value) is bytes and key is None and headers is None and timestamp_us is None and self.buffered:
-            while self.token == CLOSED or self.process[0] != self.token:
+            if self.token == CLOSED or self.process[0] != self.token:
                 self.ensure_open()
             # Nothing between the lock and the unlock touches a Python object.
             page = self.buffer.page
