@@ -149,6 +149,15 @@ def test_sigterm_leaves_no_transaction_open(processes, broker, witness, topic, t
     assert values == [*numbered(len(values) - 1), b"of another"]
 
 
+def test_what_a_process_prints_before_it_begins_is_not_taken_for_a_report(file, topic, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("print('hello')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    mirrors = Mirrors(file, until_end=True)
+    mirrors.run()
+    assert mirrors.failures == {}
+    assert [flow.stats.records for flow in mirrors.flows.values()] == [100, 100]
+
+
 def test_a_process_that_hangs_is_down_and_holds_up_no_answer(file, topic, tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "SILENT_SECONDS", 3.0)
     monkeypatch.setattr(stats, "LOOK_EVERY", 0.5)
