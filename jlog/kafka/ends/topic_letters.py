@@ -70,7 +70,7 @@ class TopicBox:
     def open(self) -> Iterable[RecordLike]:
         try:
             since = self._sink.open().get(SINCE)
-        except TopicChanged:  # its letters are gone, which is no reason to stop the flow: a new topic has the next ones
+        except TopicChanged:  # its letters are gone, but the flow goes on: a new topic has the next ones
             since = self._sink.open(forget=True).get(SINCE)
             self._sink.prepare({})
             self._sink.commit()  # stores which topic it is now
