@@ -168,7 +168,7 @@ def test_a_source_is_named_once(plan: PipelinePlan) -> None:
 
 def test_a_directory_whose_checkpoint_is_gone_is_refused(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     run(plan, [b"a"])
-    with pytest.raises(ValueError, match="has Parquet files already"):
+    with pytest.raises(ValueError, match="already has Parquet files"):
         run(replace(plan, checkpoint=plan.checkpoint + "-new"), [b"b"])
     with pytest.raises(ValueError, match="other settings"):
         run(replace(plan, partition_by=("hour",)))
@@ -219,7 +219,7 @@ def test_counts_of_an_earlier_pipeline_are_not_added_to(
         if new is plan:
             shutil.rmtree(tmp_path / "checkpoint" / "windows")
             shutil.rmtree(tmp_path / "checkpoint" / "window-batches")
-        with pytest.raises(ValueError, match=r"counts has .* already"):
+        with pytest.raises(ValueError, match=r"counts already has "):
             run(new)
     assert len(rows(tmp_path / "counts")) == 1
 
