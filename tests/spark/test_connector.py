@@ -18,7 +18,7 @@ from jlog.pipeline.tables.connector import CONNECTORS, DELTA, ICEBERG, Connector
 
 @pytest.mark.parametrize("connector", CONNECTORS.values(), ids=CONNECTORS)
 def test_a_missing_connector_is_named_with_its_spark(spark: SparkSession, connector: Connector) -> None:
-    with pytest.raises(JournalError, match=r"not there, and this is Spark.* tested with Spark 4\.1") as refused:
+    with pytest.raises(JournalError, match=r"missing, and this is Spark.* tested with Spark 4\.1") as refused:
         connector.check(spark)
     for told in (connector.package, "pip install 'pyspark==4.1.*'", "spark.jars.packages"):
         assert told in str(refused.value)
