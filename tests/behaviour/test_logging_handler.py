@@ -369,7 +369,7 @@ def test_a_path_that_cannot_be_a_journal_raises_at_once(tmp_path):
         JournalHandler(tmp_path / "file")
     with pytest.raises(ValueError, match="no field colour; it has level, logger"):
         JournalHandler(tmp_path / "j", fields=["colour"])
-    with jlog.Writer(tmp_path / "j") as writer, pytest.raises(TypeError, match="give precommit to jlog.Writer instead"):
+    with jlog.Writer(tmp_path / "j") as writer, pytest.raises(TypeError, match=r"give precommit to jlog\.Writer instead"):
         JournalHandler(writer, precommit=0)
 
 
