@@ -214,7 +214,7 @@ def parse_pair(text: str) -> tuple[str, str]:
     """Parses the NAME=VALUE of -X."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"{name!r} is not of the form NAME=VALUE")
+        raise ValueError(f"{name!r} is not a setting of the form NAME=VALUE")
     return name.strip(), value.strip()
 
 
