@@ -20,8 +20,6 @@ from jlog.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from _typeshed import ReadableBuffer
-
 WIDTH_WITHOUT_TERMINAL = 10_000  # wide enough that nothing is folded
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -63,19 +61,13 @@ def _advice(error: OSError) -> str:
     )
 
 
-class PatientFile(io.FileIO):
-    """A file that waits where a pipe which does not block is full. Another process that has this pipe may have set it so."""
-
-    def write(self, data: ReadableBuffer) -> int:
-        while (written := super().write(data)) is None:
-            select.select([], [self.fileno()], [])
-        return written
-
-
 def whole_stdout() -> io.TextIOWrapper:
     """Returns a stdout that writes everything or raises OSError. Python's own stdout drops the rest of a short write if
-    PYTHONUNBUFFERED is set, or if a pipe that does not block is full."""
-    out = io.BufferedWriter(PatientFile(1, "wb", closefd=False))
+    PYTHONUNBUFFERED is set. Another process that has this pipe may have set it so that a write does not wait: it waits again.
+
+    All layers are CPython's own: Ctrl-C in a Python method between a write and its count would have the bytes written twice."""
+    os.set_blocking(1, True)
+    out = io.BufferedWriter(io.FileIO(1, "wb", closefd=False))
     return io.TextIOWrapper(out, sys.stdout.encoding, errors="backslashreplace", line_buffering=sys.stdout.isatty())
 
 
