@@ -63,9 +63,10 @@ def _advice(error: OSError) -> str:
 
 def whole_stdout() -> io.TextIOWrapper:
     """Returns a stdout that writes everything or raises OSError. Python's own stdout drops the rest of a short write if
-    PYTHONUNBUFFERED is set. Another process that has this pipe may have set it so that a write does not wait: it waits again.
+    PYTHONUNBUFFERED is set. Another process that shares this pipe may have made it non-blocking, so it is made blocking again.
 
-    All layers are CPython's own: Ctrl-C in a Python method between a write and its count would have the bytes written twice."""
+    All layers are CPython's own C code. If one were a Python method, Ctrl-C could strike between a write and its count, and the
+    same bytes would be written twice."""
     os.set_blocking(1, True)
     out = io.BufferedWriter(io.FileIO(1, "wb", closefd=False))
     return io.TextIOWrapper(out, sys.stdout.encoding, errors="backslashreplace", line_buffering=sys.stdout.isatty())
