@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import tempfile
-import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+import click
 from rich.console import Console
 
 import jlog
 from jlog.demo.fleet import Broken, Fleet
-from jlog.demo.sources import NoInput
+from jlog.demo.input import NoInput
 from jlog.demo.steps import STEPS, Demo
 
 if TYPE_CHECKING:
@@ -30,26 +29,18 @@ def run(inputs: list[str], more: Sequence[Callable[[Demo], None]] = ()) -> int:
     Works in a temporary directory, which is removed, or in a new one below $JLOG_DEMO_DIR, which is kept. `more` are steps
     that follow those of the demo.
     """
-    console = Console(highlight=False, markup=False, emoji=False)
-    errors = Console(highlight=False, markup=False, emoji=False, stderr=True, soft_wrap=True)
     try:
-        with _ended_tidily(), _directory() as directory, Fleet() as fleet:
-            demo = Demo(inputs, directory, fleet, console)
+        with _directory() as directory, Fleet() as fleet:
+            demo = Demo(inputs, directory, fleet, Console(highlight=False, markup=False, emoji=False))
             for step in (*STEPS, *more):
                 step(demo)
             if os.environ.get(KEEP):
                 demo.say(f"kept: {demo.journal}")
             return 0
-    except NoInput as error:
-        errors.print(f"demo: {error}")
-    except (Broken, jlog.JournalError) as error:
-        errors.print(f"demo: FAILED: {error}{_place_of(error)}")
-    except OSError as error:
-        errors.print(f"demo: {error}{_place_of(error)}")
-    except KeyboardInterrupt:
-        errors.print("demo: interrupted; its processes have been ended")
-        return 128 + signal.SIGINT
-    return 1
+    except (NoInput, Broken, jlog.JournalError, OSError) as error:
+        failed = "FAILED: " if isinstance(error, (Broken, jlog.JournalError)) else ""
+        click.echo(f"demo: {failed}{error}{_place_of(error)}", err=True)
+        return 1
 
 
 def _place_of(error: Exception) -> str:
@@ -69,20 +60,3 @@ def _directory() -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="jlog-demo-") as directory:
         yield directory
-
-
-@contextmanager
-def _ended_tidily() -> Iterator[None]:
-    """Lets SIGTERM unwind as Ctrl-C does, so that no process and no file is left."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # where no handler can be set
-        return
-    before = signal.signal(signal.SIGTERM, _exit)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _exit(number: int, _frame: object) -> NoReturn:
-    raise SystemExit(128 + number)

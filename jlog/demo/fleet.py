@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import queue
 import signal
 import threading
 from dataclasses import dataclass, field
@@ -25,41 +24,6 @@ class Broken(Exception):
     """A promise of jlog was broken, or a process of the demo ended as it should not."""
 
 
-class Link:
-    """The connection of a process to the demo. When it breaks, the process ends."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._orders: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        try:
-            while True:
-                self._orders.put(self._connection.recv())
-        except (EOFError, OSError):
-            os._exit(1)
-
-    def say(self, what: str, told: Any = None) -> None:
-        self._connection.send((what, told))
-
-    def wait_for(self, order: str) -> None:
-        while self._orders.get() != order:
-            pass
-
-    def wait_for_the_kill(self) -> None:
-        while True:
-            self._orders.get()
-
-
-def _live(connection: Connection, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    link = Link(connection)
-    try:
-        work(link, *arguments)
-    except (Broken, jlog.JournalError, OSError) as error:
-        link.say("failed", str(error))
-
-
 @dataclass
 class FleetProcess:
     process: SpawnProcess
@@ -70,7 +34,8 @@ class FleetProcess:
 
 @final
 class Fleet:
-    """The processes by name. `tick` is called about once a second while the fleet waits for them."""
+    """The processes by name. Each sends pairs: what it says, and what belongs to that. `tick` is called about once a second
+    while the fleet waits for them."""
 
     def __init__(self, tick: Callable[[], None] = lambda: None) -> None:
         self.tick = tick
@@ -86,8 +51,8 @@ class Fleet:
             member.process.join()
 
     def start(self, name: str, work: Callable[..., None], *arguments: Any) -> None:
-        """Starts a process that runs work(link, *arguments), under a new name or that of a killed process."""
-        ours, theirs = SPAWN.Pipe()
+        """Starts a process that runs work(connection, *arguments), under a new name or that of a killed process."""
+        ours, theirs = SPAWN.Pipe(duplex=False)
         process = SPAWN.Process(target=_live, args=(theirs, work, arguments), name=name, daemon=True)
         # The process inherits the mask: Ctrl-C, which a terminal sends to all, reaches only the demo, which ends the others.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -98,11 +63,8 @@ class Fleet:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
 
-    def tell(self, name: str, order: str) -> None:
-        self._members[name].connection.send(order)
-
     def wait_for(self, name: str, what: str) -> Any:
-        """Waits for this message of the process, and returns what comes with it."""
+        """Waits until the process says this, and returns what belongs to it."""
         member = self._members[name]
         while what not in member.said:
             if not member.open:
@@ -111,42 +73,50 @@ class Fleet:
         return member.said[what]
 
     def wait_for_the_end(self, name: str) -> None:
-        self._check_exit(name, self._members[name])
+        process = self._members[name].process
+        process.join()
+        if process.exitcode != 0:
+            raise Broken(f"{name} ended with exit code {process.exitcode}")
 
     def kill(self, name: str) -> None:
         """Sends SIGKILL to a process that is at work."""
         member = self._members[name]
         member.process.kill()
-        code = self._exit_code(member)
-        if code != -signal.SIGKILL:
-            raise Broken(f"{name} ended with exit code {code} before it was killed")
+        member.process.join()
+        if member.process.exitcode != -signal.SIGKILL:
+            raise Broken(f"{name} ended with exit code {member.process.exitcode} before it was killed")
         member.connection.close()
 
-    def _check_exit(self, name: str, member: FleetProcess) -> None:
-        code = self._exit_code(member)
-        if code != 0:
-            raise Broken(f"{name} ended with exit code {code}")
-
-    @staticmethod
-    def _exit_code(member: FleetProcess) -> int | None:
-        member.process.join()
-        return member.process.exitcode
-
     def _listen(self) -> None:
-        """Waits until a process sends something, or a second has passed."""
-        by_connection = {member.connection: (name, member) for name, member in self._members.items() if member.open}
+        """Waits until a process says something, or a second has passed."""
+        by_connection = {member.connection: name for name, member in self._members.items() if member.open}
         ready = wait(list(by_connection), timeout=1)
         if not ready:
             self.tick()
         for connection in ready:
             assert isinstance(connection, Connection)
-            name, member = by_connection[connection]
+            name = by_connection[connection]
             try:
                 what, told = connection.recv()
             except (EOFError, OSError):
-                member.open = False
-                self._check_exit(name, member)
+                self._members[name].open = False
+                self.wait_for_the_end(name)
                 continue
             if what == "failed":
                 raise Broken(f"{name}: {told}")
-            member.said[what] = told
+            self._members[name].said[what] = told
+
+
+def _live(connection: Connection, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    threading.Thread(target=_end_with_the_demo, daemon=True).start()
+    try:
+        work(connection, *arguments)
+    except (Broken, jlog.JournalError, OSError) as error:
+        connection.send(("failed", str(error)))
+
+
+def _end_with_the_demo() -> None:
+    demo = multiprocessing.parent_process()
+    if demo is not None:
+        demo.join()
+        os._exit(1)

@@ -6,26 +6,25 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from rich.table import Table
+
 import jlog
-from jlog.demo import counters
-from jlog.demo.fleet import Broken, Fleet
-from jlog.demo.producer import Share, produce
-from jlog.demo.proof import differences, expected_chains
-from jlog.demo.report import Facts, table
-from jlog.demo.sources import Input, share_out, take
-from jlog.demo.subscriber import CHECKPOINT, END, Account, Task, subscribe
+from jlog.demo.fleet import SPAWN, Broken, Fleet
+from jlog.demo.input import Input, take
+from jlog.demo.processes import CHECKPOINT, END, Chains, Task, chain_of, produce, subscribe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
 PRODUCERS = ("producer-1", "producer-2", "producer-3", "producer-4")
 SUBSCRIBERS = ("audit", "index")
-KILLED_PRODUCER = PRODUCERS[0]  # the one with the most lines
+KILLED_PRODUCER = PRODUCERS[0]  # has a line wherever there is one
 KILLED_SUBSCRIBER, REWOUND_SUBSCRIBER = SUBSCRIBERS
 PRECOMMIT_BYTES = 128 << 10
 SEGMENT_BYTES = 4 << 20
@@ -35,31 +34,42 @@ class Demo:
     """The state that the steps share."""
 
     source: Input
-    shares: dict[str, Share]
     tasks: dict[str, Task]
-    progress: memoryview  # acknowledged lines of each producer, then the end of each subscriber's deliveries
-    accounts: dict[str, Account]
+    accounts: dict[str, tuple[int, Chains]]  # how many records each subscriber was given twice, and all that it was given
     moment: datetime  # a time at which lines were appended
+    started: float
+    written: float
+    delivered: float
+    to_be_redelivered: int
+    replayed: int
+    segments_created: int
+    segments_removed: int
+    stored_part: float
 
     def __init__(self, inputs: list[str], directory: str, fleet: Fleet, console: Console) -> None:
         self.inputs = inputs
         self.fleet = fleet
         self.console = console
         self.journal = os.path.join(directory, "journal")
-        self.counters = os.path.join(directory, "counters")
-        self.input_copy = os.path.join(directory, "input")
-        self.ledgers = os.path.join(directory, "ledger-")
-        self.facts = Facts()
+        self.progress = SPAWN.RawArray("Q", len(PRODUCERS) + len(SUBSCRIBERS))
+        self.kills = 0
 
     def say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)
 
     def say_progress(self) -> None:
-        acknowledged = list(self.progress)[: len(PRODUCERS)]
-        delivered = list(self.progress)[len(PRODUCERS) :]
-        read = ", ".join(f"{name} {end:,}" for name, end in zip(SUBSCRIBERS, delivered, strict=True))
-        segments = len(jlog.Journal(self.journal).segments())
-        self.say(f"  … {sum(acknowledged):,} lines acknowledged; read: {read}; {count_of(segments, 'segment')}")
+        delivered = zip(SUBSCRIBERS, self.progress[len(PRODUCERS) :], strict=True)
+        read = ", ".join(f"{name} {end:,}" for name, end in delivered)
+        segments = count_of(len(jlog.Journal(self.journal).segments()), "segment")
+        self.say(f"  … {self.acknowledged:,} lines acknowledged; read: {read}; {segments}")
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(self.progress[: len(PRODUCERS)])
+
+    def restart(self, name: str, work: Callable[..., None]) -> None:
+        self.kills += 1
+        self.fleet.start(name, work, replace(self.tasks[name], is_to_be_killed=False, is_restart=True))
 
 
 def count_of(number: int, noun: str) -> str:
@@ -67,80 +77,50 @@ def count_of(number: int, noun: str) -> str:
 
 
 def take_input(demo: Demo) -> None:
-    source = demo.source = take(demo.inputs, demo.input_copy)
+    source = demo.source = take(demo.inputs, f"{demo.journal}-input")
     what = "the sources of Python's standard library" if not demo.inputs else "the input"
     first = "the beginning of " if source.is_cut else ""
     unreadable = f"; {source.unreadable:,} more cannot be read" if source.unreadable else ""
-    demo.say(f"{first}{what}: {source.lines:,} lines, {source.size_bytes / 1e6:.1f} MB, {source.files:,} files{unreadable}")
+    demo.say(
+        f"{first}{what}: {source.lines:,} lines, {source.size_bytes / 1e6:.1f} MB, {len(source.files):,} files{unreadable}"
+    )
 
 
-def make_journal(demo: Demo) -> None:
+def create_journal(demo: Demo) -> None:
     journal = jlog.Journal.create(demo.journal, precommit=PRECOMMIT_BYTES, segment_bytes=SEGMENT_BYTES, compression="lz4")
     for name in SUBSCRIBERS:
         journal.add_subscriber(name)
+    journal.set_checkpoint(KILLED_PRODUCER, "begin")  # retains what the restarted producer looks for
     demo.say(f"journal {demo.journal} with subscribers {' and '.join(SUBSCRIBERS)}, its blocks compressed")
 
 
 def start_processes(demo: Demo) -> None:
-    counters.make(demo.counters, len(PRODUCERS) + len(SUBSCRIBERS))
-    demo.progress = counters.open_counters(demo.counters)
+    lines = demo.source.lines
     demo.fleet.tick = demo.say_progress
+    bounds = [-(-lines * number // len(PRODUCERS)) for number in range(len(PRODUCERS) + 1)]
+    parts = [*zip(PRODUCERS, bounds, bounds[1:], strict=False), *((name, 0, lines) for name in SUBSCRIBERS)]
     demo.tasks = {
         name: Task(
-            name=name,
-            journal=demo.journal,
-            counters=demo.counters,
-            slot=len(PRODUCERS) + number,
-            ledger=demo.ledgers + name,
-            lines=demo.source.lines,
-            is_to_be_killed=name == KILLED_SUBSCRIBER,
+            name,
+            demo.journal,
+            demo.source,
+            begin,
+            end,
+            demo.progress,
+            slot,
+            is_to_be_killed=name in (KILLED_PRODUCER, KILLED_SUBSCRIBER),
             takes_checkpoint=name == REWOUND_SUBSCRIBER,
         )
-        for number, name in enumerate(SUBSCRIBERS)
+        for slot, (name, begin, end) in enumerate(parts)
     }
-    demo.shares = {
-        name: Share(
-            name=name,
-            journal=demo.journal,
-            counters=demo.counters,
-            slot=number,
-            source=demo.source.path,
-            pieces=pieces,
-            is_to_be_killed=name == KILLED_PRODUCER,
-        )
-        for number, (name, pieces) in enumerate(zip(PRODUCERS, share_out(demo.source.pieces, len(PRODUCERS)), strict=True))
-    }
-    for name, task in demo.tasks.items():
-        demo.fleet.start(name, subscribe, task)
-    for name in demo.tasks:
+    for name in SUBSCRIBERS:
+        demo.fleet.start(name, subscribe, demo.tasks[name])
+    for name in SUBSCRIBERS:
         demo.fleet.wait_for(name, "reading")
-    demo.facts.started = time.monotonic()
-    for name, share in demo.shares.items():
-        demo.fleet.start(name, produce, share)
+    demo.started = time.monotonic()
+    for name in PRODUCERS:
+        demo.fleet.start(name, produce, demo.tasks[name])
     demo.say(f"{len(PRODUCERS)} producer processes append line by line, {len(SUBSCRIBERS)} subscriber processes read")
-
-
-def kill_producer(demo: Demo) -> None:
-    fleet, name = demo.fleet, KILLED_PRODUCER
-    journal = jlog.Journal(demo.journal)
-    fleet.wait_for(name, "half way")
-    journal.set_checkpoint(name, "end")
-    fleet.tell(name, "go on")
-    fleet.wait_for(name, "past the checkpoint")
-    fleet.kill(name)
-    fleet.start(name, produce, demo.shares[name].for_restart())
-    acknowledged, found = fleet.wait_for(name, "resumed")
-    journal.remove_checkpoint(name)
-    demo.facts.kills += 1
-    more = " (the kill came between an append and its acknowledgement)" if found > acknowledged else ""
-    demo.say(f"kill -9 {name} after {acknowledged:,} acknowledged lines; the journal has {found:,} of its lines{more}")
-    demo.say(f"{name} is started again, and goes on after them")
-
-
-def take_checkpoint(demo: Demo) -> None:
-    position = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "checkpoint")
-    demo.moment = datetime.now(timezone.utc)
-    demo.say(f"the subscriber {REWOUND_SUBSCRIBER} took the checkpoint {CHECKPOINT!r} at record {position:,}")
 
 
 def show_top(demo: Demo) -> None:
@@ -154,15 +134,32 @@ def show_top(demo: Demo) -> None:
     demo.say(f"meanwhile `jlogtool top` shows:\n{seen.stdout.rstrip()}")
 
 
+def kill_producer(demo: Demo) -> None:
+    fleet, name = demo.fleet, KILLED_PRODUCER
+    fleet.wait_for(name, "half way")
+    fleet.kill(name)
+    demo.restart(name, produce)
+    acknowledged, found = fleet.wait_for(name, "resumed")
+    jlog.Journal(demo.journal).remove_checkpoint(name)
+    more = " (the kill came between an append and its acknowledgement)" if found > acknowledged else ""
+    demo.say(f"kill -9 {name} after {acknowledged:,} acknowledged lines; the journal has {found:,} of its lines{more}")
+    demo.say(f"{name} is started again, and goes on after them")
+
+
+def take_checkpoint(demo: Demo) -> None:
+    position = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "checkpoint")
+    demo.moment = datetime.now(timezone.utc)
+    demo.say(f"the subscriber {REWOUND_SUBSCRIBER} took the checkpoint {CHECKPOINT!r} at record {position:,}")
+
+
 def kill_subscriber(demo: Demo) -> None:
     fleet, name = demo.fleet, KILLED_SUBSCRIBER
     fleet.wait_for(name, "half way")
     fleet.kill(name)
     delivered = demo.progress[demo.tasks[name].slot]
-    fleet.start(name, subscribe, demo.tasks[name].for_restart())
+    demo.restart(name, subscribe)
     committed = fleet.wait_for(name, "reading")
-    demo.facts.kills += 1
-    demo.facts.to_be_redelivered = delivered - committed
+    demo.to_be_redelivered = delivered - committed
     demo.say(f"kill -9 {name} at record {delivered:,}; started again, it reads on from its last commit, {committed:,}")
 
 
@@ -170,17 +167,17 @@ def finish(demo: Demo) -> None:
     for name in PRODUCERS:
         demo.fleet.wait_for(name, "done")
         demo.fleet.wait_for_the_end(name)
-    demo.facts.written = time.monotonic()
+    demo.written = time.monotonic()
     with jlog.Writer(demo.journal) as writer:
         writer.append(b"", headers=[(END, None)])
-    demo.accounts = {name: demo.fleet.wait_for(name, "account") for name in SUBSCRIBERS}
-    demo.facts.delivered = time.monotonic()
+    demo.accounts = {name: demo.fleet.wait_for(name, "all read") for name in SUBSCRIBERS}
+    demo.delivered = time.monotonic()
     demo.say(f"all {demo.source.lines:,} lines are journaled, and both subscribers have read to the end")
-    seek_time(demo, demo.moment)
 
 
-def seek_time(demo: Demo, moment: datetime) -> None:
+def seek_time(demo: Demo) -> None:
     """Checks that the record found is the first at or after the moment: the one before it is earlier."""
+    moment = demo.moment
     with jlog.Reader(demo.journal, start="end") as reader:
         reader.seek(moment)
         found = reader.position
@@ -193,67 +190,93 @@ def seek_time(demo: Demo, moment: datetime) -> None:
 
 
 def rewind(demo: Demo) -> None:
-    demo.fleet.tell(REWOUND_SUBSCRIBER, "rewind")
-    demo.facts.replayed = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "replayed")
+    demo.replayed = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "replayed")
     for name in SUBSCRIBERS:
         demo.fleet.wait_for_the_end(name)
-    demo.say(f"{REWOUND_SUBSCRIBER} went back to {CHECKPOINT!r} and read {demo.facts.replayed:,} records once more: the same")
+    demo.say(f"{REWOUND_SUBSCRIBER} went back to {CHECKPOINT!r} and read {demo.replayed:,} records once more: the same")
 
 
 def verify_and_clean(demo: Demo) -> None:
-    """Checks that the segments which the unkilled subscriber saw before its commits, and those that exist now, are all that
-    were created."""
     journal = jlog.Journal(demo.journal)
     report = journal.verify()
     if not report.ok:
         raise Broken(f"verify found damage: {report.damage[0]}")
-    kept = {segment.first_sequence for segment in journal.segments()}
-    demo.facts.stored_part = compressed_part(journal)
-    demo.facts.segments_made = len(demo.accounts[REWOUND_SUBSCRIBER].segments | kept)
+    blocks = [block for _, block in journal.blocks() if not isinstance(block, jlog.Damage)]
+    demo.stored_part = sum(block.stored_bytes for block in blocks) / sum(block.raw_bytes for block in blocks)
+    demo.segments_created = 1 + journal.stats().counters["rolls"]
     journal.remove_checkpoint(CHECKPOINT)
     journal.clean()
-    demo.facts.segments_removed = demo.facts.segments_made - len(journal.segments())
+    demo.segments_removed = demo.segments_created - len(journal.segments())
+    segments = count_of(demo.segments_created, "segment")
     demo.say(f"`jlogtool verify` finds no damage in the {report.records:,} records that the checkpoint has kept")
-    demo.say(
-        f"the checkpoint is removed, and with it {demo.facts.segments_removed} of "
-        f"{count_of(demo.facts.segments_made, 'segment')}: both subscribers have read them"
-    )
-
-
-def compressed_part(journal: jlog.Journal) -> float:
-    blocks = [block for _, block in journal.blocks() if not isinstance(block, jlog.Damage)]
-    return sum(block.stored_bytes for block in blocks) / sum(block.raw_bytes for block in blocks)
+    demo.say(f"the checkpoint is removed, and with it {demo.segments_removed} of {segments}: both subscribers have read them")
 
 
 def prove(demo: Demo) -> None:
-    source = demo.source
-    acknowledged = sum(demo.progress[share.slot] for share in demo.shares.values())
-    expected = expected_chains(source)
+    """Compares what must have been delivered, which the input alone says, with what was."""
+    lines = demo.source.lines
+    parts = {name: demo.source.part(demo.tasks[name].begin, demo.tasks[name].end) for name in PRODUCERS}
+    expected = {name: chain_of(line for _, line in part) for name, part in parts.items()}
     found = []
-    if acknowledged != source.lines:
-        found.append(f"{acknowledged:,} lines were acknowledged of {source.lines:,}")
+    if demo.acknowledged != lines:
+        found.append(f"{demo.acknowledged:,} lines were acknowledged of {lines:,}")
     end = jlog.Journal(demo.journal).next_sequence
-    if end != source.lines + 1:
-        found.append(f"{source.lines:,} lines and the end make {end:,} records in the journal")
-    for name, account in demo.accounts.items():
-        again = demo.facts.to_be_redelivered if name == KILLED_SUBSCRIBER else 0
-        if account.redelivered != again:
-            found.append(f"{name} was given {account.redelivered:,} records a second time instead of {again:,}")
-        found += [f"{name}: {difference}" for difference in differences(expected, account.chains)]
+    if end != lines + 1:
+        found.append(f"{lines:,} lines and the end make {end:,} records in the journal")
+    for name, (redelivered, chains) in demo.accounts.items():
+        again = demo.to_be_redelivered if name == KILLED_SUBSCRIBER else 0
+        if redelivered != again:
+            found.append(f"{name} was given {redelivered:,} records a second time instead of {again:,}")
+        found += [f"{name}: {difference}" for difference in differences(expected, chains)]
     if found:
         raise Broken("\n  ".join(found))
-    demo.console.print(table(source, demo.facts, demo.accounts, len(expected)))
+    demo.console.print(table(demo))
+
+
+def differences(expected: Chains, delivered: Chains) -> Iterator[str]:
+    """Yields a line for each producer whose lines were not delivered unchanged, each once and in order."""
+    for name, (digest, lines) in expected.items():
+        found, number = delivered.get(name, (b"", 0))
+        if (found, number) != (digest, lines):
+            yield f"{name} appended {lines:,} lines, the {number:,} delivered differ from them"
+
+
+def table(demo: Demo) -> Table:
+    lines, megabytes, readers = demo.source.lines, demo.source.size_bytes / 1e6, len(SUBSCRIBERS)
+    writing, reading = demo.written - demo.started, demo.delivered - demo.started
+    found = Table(title="jlog demo", show_header=False, title_justify="left", min_width=60)
+    found.add_column(style="bold")
+    found.add_column()
+    found.add_row("records", f"{lines:,} ({megabytes:,.1f} MB of values), each appended by itself")
+    found.add_row("written", f"{_rate(lines, megabytes, writing)}, processes started and killed included")
+    found.add_row("delivered", f"{_rate(readers * lines, readers * megabytes, reading)}, to {readers} subscribers")
+    segments = f"{demo.segments_created} created, {demo.segments_removed} removed once both subscribers had read them"
+    found.add_row("segments", segments)
+    found.add_row("compression", f"blocks take {demo.stored_part:.0%} of the bytes of their records")
+    found.add_row("kills", f"{demo.kills} survived; {demo.to_be_redelivered:,} uncommitted records delivered again")
+    found.add_row("rewind", f"{demo.replayed:,} records read once more, the same")
+    found.add_row(
+        "proof",
+        f"every acknowledged line reached {' and '.join(SUBSCRIBERS)}, in order; only those that the killed subscriber had not "
+        "committed came twice. What was delivered of each producer was compared with the input by SHA-256",
+    )
+    return found
+
+
+def _rate(records: int, megabytes: float, seconds: float) -> str:
+    return f"{records / seconds:,.0f} records/s, {megabytes / seconds:,.1f} MB/s"
 
 
 STEPS: tuple[Callable[[Demo], None], ...] = (
     take_input,
-    make_journal,
+    create_journal,
     start_processes,
     show_top,
     kill_producer,
     take_checkpoint,
     kill_subscriber,
     finish,
+    seek_time,
     rewind,
     verify_and_clean,
     prove,

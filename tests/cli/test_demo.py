@@ -14,8 +14,9 @@ import pytest
 
 from filesystems import CannotMount, mounted
 from jlog.demo.fleet import Broken, Fleet
-from jlog.demo.proof import differences, expected_chains
-from jlog.demo.sources import NoInput, digest_of, lines_of, share_out, take
+from jlog.demo.input import NoInput, take
+from jlog.demo.processes import chain_of
+from jlog.demo.steps import differences
 from patience import HUNG_SECONDS
 
 DEMO = [sys.executable, "-m", "jlog.cli", "demo"]
@@ -145,56 +146,41 @@ def test_a_process_that_dies_by_itself_ends_the_demo():
     ("delivered", "finding"),
     [
         ([b"a", b"b", b"c"], []),
-        ([b"a", b"b"], ["has 3 lines, the 2 delivered differ"]),
-        ([b"a", b"c", b"b"], ["has 3 lines, the 3 delivered differ"]),
-        ([b"a", b"b", b"b", b"c"], ["has 3 lines, the 4 delivered differ"]),
-        (None, ["nothing of"]),
+        ([b"a", b"b"], ["producer-1 appended 3 lines, the 2 delivered differ from them"]),
+        ([b"a", b"c", b"b"], ["producer-1 appended 3 lines, the 3 delivered differ from them"]),
+        ([b"a", b"b", b"b", b"c"], ["producer-1 appended 3 lines, the 4 delivered differ from them"]),
+        ([], ["producer-1 appended 3 lines, the 0 delivered differ from them"]),
     ],
     ids=["the same", "lost", "out of order", "twice", "nothing"],
 )
-def test_the_proof_finds_what_is_not_as_it_was(tmp_path, delivered, finding):
-    (tmp_path / "other").write_bytes(b"x\n" * 100)
-    (tmp_path / "three").write_bytes(b"a\nb\nc\n")
-    source = take([str(tmp_path / "three"), str(tmp_path / "other")], str(tmp_path / "copy"))
-    expected = expected_chains(source)
-    chains = dict(expected)
-    key = str(tmp_path / "three").encode()
-    if delivered is None:
-        del chains[key]
-    else:
-        chains[key] = digest_of(delivered), len(delivered)
-    found = list(differences(expected, chains))
-    assert len(found) == len(finding)
-    assert all(part in text for part, text in zip(finding, found, strict=True))
+def test_the_proof_finds_what_is_not_as_it_was(delivered, finding):
+    expected = {"producer-1": chain_of([b"a", b"b", b"c"]), "producer-2": chain_of([])}
+    assert list(differences(expected, {"producer-1": chain_of(delivered)})) == finding
 
 
-def test_the_pieces_hold_every_line_of_the_input_once(tmp_path):
-    contents = {
-        "long": b"%d\n" * 1000,
-        "no-newline-at-the-end": b"a\nb",
-        "empty": b"",
-        "binary": bytes(range(256)) * 9,
-    }
+def test_the_parts_have_every_line_of_the_input_once_with_its_file(tmp_path):
+    contents = {"binary": bytes(range(256)) * 9, "empty": b"", "long": b"%d\n" * 1000, "no-newline-at-the-end": b"a\nb"}
+    folder = tmp_path / "input"
+    folder.mkdir()
     for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-    source = take([str(tmp_path)], str(tmp_path / "copy"))
-    assert (source.files, source.is_cut) == (3, False)
-    lines = [line for piece in source.pieces for line in lines_of(source.path, piece)]
-    assert sorted(lines) == sorted(
-        line for content in contents.values() if content for line in content.removesuffix(b"\n").split(b"\n")
-    )
-    assert len({piece.key for piece in source.pieces}) == len(source.pieces)
-    shares = share_out(source.pieces, 4)
-    assert all(shares)
-    assert sorted(piece.offset for share in shares for piece in share) == [piece.offset for piece in source.pieces]
+        (folder / name).write_bytes(content)
+    source = take([str(folder)], str(tmp_path / "copy"))
+    lines = [
+        (str(folder / name).encode(), line)
+        for name, content in contents.items()
+        if content
+        for line in content.removesuffix(b"\n").split(b"\n")
+    ]
+    assert (len(source.files), source.is_cut, source.lines) == (3, False, len(lines))
+    assert [*source.part(0, 700), *source.part(700, 701), *source.part(701, len(lines))] == lines
 
 
 def test_more_than_the_demo_takes_is_cut_after_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("jlog.demo.sources.BYTES_MAX", 10)
+    monkeypatch.setattr("jlog.demo.input.BYTES_MAX", 10)
     (tmp_path / "input").write_bytes(b"one\ntwo\nthree\n")
     source = take([str(tmp_path / "input")], str(tmp_path / "copy"))
     assert source.is_cut
-    assert b"".join(line + b"\n" for piece in source.pieces for line in lines_of(source.path, piece)) == b"one\ntwo\n"
+    assert [line for _, line in source.part(0, source.lines)] == [b"one", b"two"]
 
 
 def test_input_without_a_line_is_refused(tmp_path):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import jlog.demo
+from jlog.cli.signals import ended_orderly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,11 @@ def main() -> int:
         from through_spark import through_spark
 
         parts.append(through_spark)
-    return jlog.demo.run(options.inputs, parts)
+    try:
+        with ended_orderly():
+            return jlog.demo.run(options.inputs, parts)
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":  # the processes of the demo import this file too

@@ -13,7 +13,6 @@ from typing import Any
 
 import jlog
 from jlog.demo.fleet import Broken
-from jlog.demo.sources import lines_of
 from jlog.demo.steps import Demo
 
 TOPIC = "jlog-demo"
@@ -47,12 +46,10 @@ def through_kafka(demo: Demo, address: str) -> None:
 def fill(demo: Demo, path: str) -> None:
     """Creates a journal with the lines of the input, in few calls."""
     with jlog.Writer(path, compression="lz4", retention=jlog.Retention(delete_read=False)) as writer:
-        for piece in demo.source.pieces:
-            lines = lines_of(demo.source.path, piece)
-            for at in range(0, len(lines), BATCH):
-                part = lines[at : at + BATCH]
-                headers = [[("line", b"%d" % number)] for number in range(at + 1, at + 1 + len(part))]
-                writer.extend(part, keys=[piece.key] * len(part), headers=headers)
+        left = enumerate(demo.source.part(0, demo.source.lines))
+        while part := list(itertools.islice(left, BATCH)):
+            keys, lines = [key for _, (key, _) in part], [line for _, (_, line) in part]
+            writer.extend(lines, keys=keys, headers=[[("line", b"%d" % number)] for number, _ in part])
 
 
 def _move(demo: Demo, arguments: list[str], moved: Callable[[], int]) -> None:
@@ -74,7 +71,7 @@ def _move(demo: Demo, arguments: list[str], moved: Callable[[], int]) -> None:
     done = subprocess.run([*command, "--until-end"], stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         raise Broken(f"mirror {arguments[0]} ended with exit code {done.returncode}")
-    demo.facts.kills += 1
+    demo.kills += 1
     demo.say(f"kill -9 mirror {arguments[0]} at record {had:,}; started again it moved the others")
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -18,6 +15,7 @@ from jlog.bench.load import Load
 from jlog.bench.machine import has_failpoints, machine
 from jlog.bench.ways import CONTESTS
 from jlog.cli.arguments.parameters import DIRECTORY, SIZE
+from jlog.cli.signals import ended_orderly
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table
 from jlog.cli.terminal.progress import progress_bar
@@ -85,7 +83,7 @@ def bench(
       jlogtool bench --only append --only durable --json | jq .results
     """
     load = Load(records or max(min(RUN_BYTES // max(value_bytes, 1), RECORDS_MAX), 1), value_bytes).whole()
-    with _ends_cleanly(), tempfile.TemporaryDirectory(prefix="jlog-bench-", dir=directory) as work:
+    with ended_orderly(), tempfile.TemporaryDirectory(prefix="jlog-bench-", dir=directory) as work:
         _check_space(work, load)
         settings = ContestSettings(Path(work), load, rounds)
         about = machine(settings.directory)
@@ -99,21 +97,6 @@ def bench(
     print_fields([*about.items(), ("round", f"{load.records} records of {value_bytes} bytes")])
     click.echo()
     print_table(("", "records/s ", "MB/s ", "ratio "), [row for at in results for row in _rows(at, load)])
-
-
-@contextmanager
-def _ends_cleanly() -> Iterator[None]:
-    """Turns the signals that end a process into an orderly end, which leaves no files."""
-
-    def end(number: int, _frame: Any) -> NoReturn:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _check_space(directory: str, load: Load) -> None:

@@ -7,6 +7,7 @@ import importlib
 import click
 
 from jlog.cli.arguments.parameters import PATH
+from jlog.cli.signals import ended_orderly
 
 
 @click.command()
@@ -23,5 +24,6 @@ def demo(inputs: tuple[str, ...]) -> None:
       jlogtool demo
       jlogtool demo /var/log/syslog
     """
-    code: int = importlib.import_module("jlog.demo").run(list(inputs))
+    with ended_orderly():
+        code: int = importlib.import_module("jlog.demo").run(list(inputs))
     raise click.exceptions.Exit(code)
