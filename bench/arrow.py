@@ -12,16 +12,13 @@ import pyarrow
 
 import jlog
 import jlog.arrow
-from jlog.bench.contest import Contest, ContestSettings, Way, empty_directory
-from jlog.bench.load import CHUNK_RECORDS
-from jlog.bench.ways import Read, ours, prefix_of, read_journal
+from jlog.bench import CHUNK_RECORDS, Contest, ContestSettings, Read, Way, empty_directory, ours, prefix_of, read_journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from jlog.bench.contest import Run
-    from jlog.bench.load import Load
+    from jlog.bench import Load, Run
 
 KEYS = [b"key-%06d" % number for number in range(CHUNK_RECORDS)]
 KEY_PREFIX = len(KEYS[0]).to_bytes(4, "little")

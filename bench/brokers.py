@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jlog.bench.contest import ContestSettings, empty_directory
+from jlog.bench import ContestSettings, empty_directory
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 

@@ -23,9 +23,7 @@ from crew import process
 from rich.console import Console
 
 import jlog
-from jlog.bench.contest import Spread, empty_directory
-from jlog.bench.load import CHUNK_RECORDS, Load
-from jlog.bench.machine import has_failpoints, machine
+from jlog.bench import CHUNK_RECORDS, Load, Spread, empty_directory, has_failpoints, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,28 +17,28 @@ from crew import process, run_together, serve
 from lz4.block import compress
 
 import jlog
-from jlog.bench.contest import Contest, ContestSettings, Way
-from jlog.bench.load import CHUNK_RECORDS
-from jlog.bench.ways import (
-    CONTESTS as TOOL_CONTESTS,
-)
-from jlog.bench.ways import (
+from jlog.bench import (
+    CHUNK_RECORDS,
     DURABLE_LEAST,
     DURABLE_PART,
+    Contest,
+    ContestSettings,
+    Way,
     append_records,
     ours,
-    plain_durable,
     plain_loop,
     prefix_of,
     reading,
+)
+from jlog.bench import (
+    CONTESTS as TOOL_CONTESTS,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from jlog.bench.contest import Run
-    from jlog.bench.load import Load
+    from jlog.bench import Load, Run
 
 BLOCK_BYTES = 128 << 10
 PROCESSES = 2
@@ -126,7 +126,7 @@ def durable_processes(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     with ExitStack() as stack:
         yield (
             Way(f"append, sync=append, {PROCESSES} processes", ours_together(stack, PROCESSES, load, sync="append")),
-            Way("write and fdatasync each, one process", plain_durable(load)),
+            Way("write and fdatasync each, one process", plain_loop(load, durable=True)),
         )
 
 

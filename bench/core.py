@@ -24,9 +24,7 @@ from mirror_latency import mirror_latency
 from rich.console import Console
 from rich.table import Table
 
-from jlog.bench.contest import ContestSettings, Result, Spread, hold
-from jlog.bench.load import CHUNK_RECORDS, Load
-from jlog.bench.machine import has_failpoints, machine
+from jlog.bench import CHUNK_RECORDS, ContestSettings, Load, Result, Spread, has_failpoints, hold, machine
 
 LATENCY, MIRROR_LATENCY, PLANNING = "latency", "mirror-latency", "spark-planning"
 FREE_BYTES = 4 << 30  # the largest journal twice: the kernel may not have given the space of the last one back yet
@@ -117,11 +115,22 @@ def measure(wanted: set[str], settings: ContestSettings, console: Console) -> di
         planned = f"{spark_source.segments_of(settings):,} segments into partitions of Spark's"
         console.print(f"Milliseconds to cut {planned}: {spread(plans, digits=0)}, target {spark_source.PLANNING_TARGET}")
     return {
-        "contests": [result.as_json() for result in results],
+        "contests": [fields_of(result) for result in results],
         "latency": {
             name: {"unit": "µs", "median": at.half.as_json(), "99 %": at.most.as_json()} for name, at in latencies.items()
         },
         PLANNING: {"unit": "ms", "target": spark_source.PLANNING_TARGET, **plans.as_json()} if plans else None,
+    }
+
+
+def fields_of(result: Result) -> dict[str, Any]:
+    return {
+        "name": result.contest.name,
+        "target": result.contest.target,
+        "unit": "records/s",
+        "ours": {"name": result.ours_name, **result.ours.as_json()},
+        "rival": {"name": result.rival_name, **result.rival.as_json()},
+        "ratio": result.ratio.as_json(),
     }
 
 
@@ -131,8 +140,7 @@ def spread(found: Spread, scale: float = 1, digits: int = 2) -> str:
 
 
 def rate_line(result: Result) -> str:
-    ratio = f", {spread(result.ratio)} times {result.rival_name}" if result.ratio else ""
-    return f"{result.ours_name}: {spread(result.ours, 1e6)}{ratio}"
+    return f"{result.ours_name}: {spread(result.ours, 1e6)}, {spread(result.ratio)} times {result.rival_name}"
 
 
 def rates_table(results: list[Result], settings: ContestSettings) -> Table:
@@ -146,11 +154,10 @@ def rates_table(results: list[Result], settings: ContestSettings) -> Table:
     for column in ("rate", "ratio", "target"):
         table.add_column(column, justify="right", no_wrap=True)
     for result in results:
-        ratio = result.ratio
         table.add_row(
-            result.ours_name + (f"\n  {result.rival_name}" if ratio else ""),
-            spread(result.ours, 1e6) + (f"\n{spread(result.rival, 1e6)}" if ratio else ""),
-            spread(ratio) if ratio else "",
+            f"{result.ours_name}\n  {result.rival_name}",
+            f"{spread(result.ours, 1e6)}\n{spread(result.rival, 1e6)}",
+            spread(result.ratio),
             result.contest.target,
         )
     return table

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 from crew import process
 
 import jlog
-from jlog.bench.contest import Spread, empty_directory
-from jlog.bench.load import Load
+from jlog.bench import Load, Spread, empty_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-    from jlog.bench.contest import ContestSettings
+    from jlog.bench import ContestSettings
 
 RECORDS = 1000
 PAUSE_SECONDS = 0.001  # after this time the reader sleeps again

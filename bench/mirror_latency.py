@@ -13,13 +13,13 @@ from crew import process
 from latency import PADDING, Latency, taken
 
 import jlog
-from jlog.bench.contest import empty_directory
+from jlog.bench import empty_directory
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-    from jlog.bench.contest import ContestSettings
+    from jlog.bench import ContestSettings
 
 RECORDS = 100
 PAUSE_SECONDS = 0.1, 0.2  # between two records: each of them waits for itself alone

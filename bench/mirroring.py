@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 from brokers import HUNG_SECONDS, Cluster, plain, secured
 
 import jlog
-from jlog.bench.contest import Contest, ContestSettings, Prepare, Way
+from jlog.bench import Contest, ContestSettings, Prepare, Way
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from jlog.bench.contest import Run
-    from jlog.bench.load import Load
+    from jlog.bench import Load, Run
 
 AT_ONCE = 1_000
 FIRST = 20_000  # a capture and its rival are measured after these, which come while both log in and begin to fetch

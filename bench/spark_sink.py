@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spark_source import both, load_of, session
 
 import jlog
-from jlog.bench.contest import Contest, ContestSettings, Way
+from jlog.bench import Contest, ContestSettings, Way
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from jlog.bench.contest import Run
+    from jlog.bench import Run
 
 
 def to_journal(frame: DataFrame, records: int) -> Run:

@@ -14,16 +14,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from jlog.bench.contest import Contest, ContestSettings, Spread, Way, empty_directory
-from jlog.bench.load import value_of
+from jlog.bench import Contest, ContestSettings, Spread, Way, empty_directory, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from jlog.bench.contest import Run
-    from jlog.bench.load import Load
+    from jlog.bench import Load, Run
 
 CHUNK_RECORDS = 10_000
 PLANNING_TARGET = "< 2000 ms"

@@ -10,7 +10,7 @@ import pytest
 
 from cli.command import HUNG_SECONDS, run, start
 from cli.terminal import terminal
-from jlog.bench.machine import has_failpoints
+from jlog.bench import has_failpoints
 from jlog.cli.commands.bench import NAMES
 
 if TYPE_CHECKING:

@@ -10,10 +10,7 @@ from typing import Any
 
 import click
 
-from jlog.bench.contest import Contest, ContestSettings, Result, Spread, hold
-from jlog.bench.load import Load
-from jlog.bench.machine import has_failpoints, machine
-from jlog.bench.ways import CONTESTS
+from jlog.bench import CONTESTS, ContestSettings, Load, Result, Spread, has_failpoints, hold, machine
 from jlog.cli.arguments.parameters import DIRECTORY, SIZE
 from jlog.cli.signals import ended_orderly
 from jlog.cli.terminal.figures import human_bytes
@@ -89,7 +86,12 @@ def bench(
         about = machine(settings.directory)
         if has_failpoints():
             complain("warning: this jlog was built with fail points, for its tests, and is slower than a release")
-        results = _measure([contest for contest in CONTESTS if contest.name in (only or NAMES)], settings)
+        wanted = [contest for contest in CONTESTS if contest.name in (only or NAMES)]
+        results = []
+        with progress_bar("Measuring", len(wanted), in_bytes=False) as advance:
+            for contest in wanted:
+                results.append(hold(contest, settings))
+                advance(1)
     if as_json:
         shown = {"records": load.records, "bytes": value_bytes, "rounds": rounds}
         print_json({"machine": about, "settings": shown, "results": [_fields(at, load) for at in results]})
@@ -109,37 +111,29 @@ def _check_space(directory: str, load: Load) -> None:
         )
 
 
-def _measure(wanted: list[Contest], settings: ContestSettings) -> list[Result]:
-    results = []
-    with progress_bar("Measuring", len(wanted), in_bytes=False) as advance:
-        for contest in wanted:
-            results.append(hold(contest, settings))
-            advance(1)
-    return results
-
-
 def _fields(result: Result, load: Load) -> dict[str, Any]:
     """Returns the fields of a result, with the words of the options. The rival is a plain file here."""
-    fields = result.as_json()
     return {
         "name": result.contest.name,
         "unit": "records/s",
-        "jlog": fields["ours"],
-        "plain": fields["rival"],
-        "ratio": fields["ratio"],
-        "mb_per_second": result.ours.median * load.value_bytes / 1e6,
+        "jlog": {"name": result.ours_name, **result.ours.as_json()},
+        "plain": {"name": result.rival_name, **result.rival.as_json()},
+        "ratio": result.ratio.as_json(),
+        "mb_per_second": _megabytes(result.ours, load),
     }
 
 
 def _rows(result: Result, load: Load) -> Iterator[tuple[str, ...]]:
-    def megabytes(spread: Spread) -> str:
-        rate = spread.median * load.value_bytes / 1e6
-        return f"{rate:.1f}" if rate >= 1 else f"{rate:.3f}"
+    for name, found, ratio in (
+        (result.ours_name, result.ours, _spread(result.ratio)),
+        (f"  plain file: {result.rival_name}", result.rival, ""),
+    ):
+        megabytes = _megabytes(found, load)
+        yield name, _rates(found), f"{megabytes:.{1 if megabytes >= 1 else 3}f}", ratio
 
-    ratio = result.ratio
-    yield result.ours_name, _rates(result.ours), megabytes(result.ours), _spread(ratio) if ratio else ""
-    if ratio:
-        yield f"  plain file: {result.rival_name}", _rates(result.rival), megabytes(result.rival), ""
+
+def _megabytes(found: Spread, load: Load) -> float:
+    return found.median * load.value_bytes / 1e6
 
 
 def _rates(found: Spread) -> str:
