@@ -18,7 +18,7 @@ from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
 from jlog.kafka.comparison import Comparison, verify
 from jlog.kafka.dry_run import plan_capture, plan_mirror
-from jlog.kafka.many.supervisor import Mirrors
+from jlog.kafka.many import Mirrors
 from jlog.kafka.mirrors import Capture, Mirror
 from jlog.kafka.pair import Status, status
 from jlog.kafka.part_positions import PartPosition, positions

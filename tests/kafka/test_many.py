@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 import jlog
-from jlog.kafka import Capture, Mirror, Mirrors, Standby, TopicChanged
+from jlog.kafka import Capture, Mirror, Mirrors, Standby, TopicChanged, many
 from jlog.kafka.client import cluster
-from jlog.kafka.many import supervisor
-from jlog.kafka.many.config import read_config
+from jlog.kafka.mirror_file import read_tables
 from kafka.witness import Witness, numbered, wait_until
 
 
@@ -123,8 +122,8 @@ def test_followers_end_together(config, broker, witness, topic, tmp_path):
 def test_an_absent_cluster_is_waited_for_and_the_others_go_on(
     config, broker, fragile_broker, witness, topic, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.5)
-    monkeypatch.setattr(supervisor, "PAUSE_SECONDS", (0.5, 0.5))
+    monkeypatch.setattr(many, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(many, "PAUSE_SECONDS", (0.5, 0.5))
     away = fragile_broker
     others = Witness(away.address)
     others.make(topic)
@@ -187,7 +186,7 @@ def test_it_ends_when_none_of_them_can_go_on(config, broker, witness, topic, tmp
 
 
 def test_one_failed_for_good_does_not_end_those_that_begin_again(config, topic, tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(many, "LOOK_EVERY", 0.5)
     monkeypatch.setattr(cluster, "UNREACHABLE_SECONDS", 0.1)
     fill(tmp_path / "no topic's name", numbered(10))
     path = config(f"""
@@ -254,7 +253,7 @@ BAD = {
     "unknown table": ("[[tokafka]]", "there is no tokafka"),
     "unknown name": ("[[to-kafka]]\njournals='x'\nurl='kafka://x'\ntopics='x'", "there is no topics"),
     "missing name": ("[[from-kafka]]\nurl='kafka://x'\ntopics='x'", "line 1: journal is missing"),
-    "one bracket": (TO.replace("[[", "[").replace("]]", "]"), r"line 1: write \[\[to-kafka\]\], in two pairs of brackets"),
+    "one bracket": (TO.replace("[[", "[").replace("]]", "]"), r"line 1: to-kafka must be tables in two pairs of brackets"),
     "text for a number": (f"{TO}partitions = '6'\n{TO}", "line 4: partitions must be a whole number, not '6'"),
     "a number for text": (f"# one\n{TO}{TO}topic = 6\n", "line 8: topic must be text in quotes, not 6"),
     "text for a table": (f"{FROM}writer = 'lz4'\n", "line 5: writer must be a table"),
@@ -267,6 +266,10 @@ BAD = {
     "unknown option of a writer": (
         f"{FROM}writer = {{ compresion = 'lz4' }}\n",
         "line 5: there is no compresion; there are compression",
+    ),
+    "a setting's name without quotes": (
+        f"{TO}settings = {{ linger.ms = '1' }}\n",
+        'line 4: linger must be text in quotes; a name with a dot needs quotes too: "linger.…"',
     ),
     "a name without quotes": ("[kafka]\nsecurity.protocol = 'SSL'\n" + TO, "line 2: security must be text in quotes"),
 }
@@ -311,8 +314,8 @@ def test_the_example_of_the_help_is_a_file_that_is_read(tmp_path):
     )
     file = tmp_path / "mirrors.toml"
     file.write_text(example)
-    found = read_config(file)
-    assert (len(found["to-kafka"]), len(found["from-kafka"])) == (1, 1)
+    found = {where: find.keywords for where, find in read_tables(file).items()}
+    assert [*found] == ["[[to-kafka]] 1", "[[from-kafka]] 1"]
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
     file.write_text(page[page.index("jlogtool mirror run [") :].partition("```toml\n")[2].partition("```")[0])
-    assert read_config(file) == found
+    assert {where: find.keywords for where, find in read_tables(file).items()} == found

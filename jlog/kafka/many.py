@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import ctypes
 import marshal
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag
@@ -27,7 +27,7 @@ from jlog.flow.stats import FlowStats, Lags, Watched
 from jlog.flow.stop import GRACE_SECONDS, SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.client.errors import may_pass
 from jlog.kafka.client.settings import ENVIRONMENT
-from jlog.kafka.many.config import Job, read_tables
+from jlog.kafka.mirror_file import Job, read_tables
 
 LOOK_EVERY = 5.0  # seconds between two looks for journals and topics
 REPORT_EVERY = 1.0  # seconds between two reports of a process
@@ -36,12 +36,13 @@ PAUSE_SECONDS = 1.0, 30.0  # before a process is started again, at first and at 
 DEATHS_IN_A_ROW = 5  # of a flow that has to come to an end; one that follows is started again for ever
 # From the request to stop to a kill, and from that to the end, which may wait for a disk.
 ENDING = (signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)
-EVENTS_KEPT = 1_000  # lines, while the supervisor does not read
+PACKET_BYTES = 1 << 20
+LINE_CHARACTERS = 10_000  # a packet has one line at most, and the socket takes 200 KB
 PR_SET_PDEATHSIG = 1
 
 # The child has the supervisor's own path for imports, so that it finds the same modules. Until then it imports only what is
 # built into the interpreter: a file in the working directory cannot take its place.
-BOOT = "import marshal, sys; sys.path[:] = marshal.load(sys.stdin.buffer); from jlog.kafka.many.supervisor import main; main()"
+BOOT = "import marshal, posix, sys; sys.path[:] = marshal.loads(posix.read(0, 1 << 20)); import jlog.kafka.many as m; m.main()"
 
 
 class Mirrors:
@@ -144,15 +145,14 @@ class Mirrors:
         self.failures.pop(where, None)
         for job in jobs:
             if job.name not in self._workers:
-                given = job, self._until_end, self._lags
-                self._workers[job.name] = Worker(given, self._stop, partial(self._say, job.name))
+                self._workers[job.name] = Worker(job, self._until_end, self._lags, self._stop, partial(self._say, job.name))
 
     def _supervise(self) -> None:
         """Looks at all processes, and then waits a moment. In one thread: the kernel kills a process when the thread ends that
         has started it."""
         for name, worker in [*self._workers.items()]:
             worker.look()
-            self.flows[name] = worker.seen()
+            self.flows[name] = worker.report
             if worker.failure is not None:
                 self.failures[name] = worker.failure
         time.sleep(SLICE_SECONDS)
@@ -170,106 +170,111 @@ class Mirrors:
 
 @dataclass
 class Report:
-    """The last known state of a flow, for metrics. `events` are the lines since the report before. A report with `ended` is the
-    last one, and `failure` is the error that has ended the flow."""
+    """The last known state of a flow, for metrics."""
 
     stats: FlowStats = field(default_factory=FlowStats)
     is_open: bool = False
     was_open: bool = False
     known_lag: Lag | None = None
-    events: list[str] = field(default_factory=list)
-    ended: bool = False
-    failure: Exception | None = None
 
     def lag(self) -> Lag | None:
         return self.known_lag
 
+    def down(self, problem: str) -> Report:
+        """Returns the report without what is not true any more."""
+        return replace(self, is_open=False, known_lag=None, stats=replace(self.stats, last_error=problem))
+
+
+class Ended(NamedTuple):
+    """The last word of a process that ends by itself, with the error that has ended the flow."""
+
+    failure: Exception | None
+
 
 class Worker:
-    """Runs a job in a process of its own, and starts it again when that dies.
+    """Runs a job in a process of its own, and starts it again when that dies."""
 
-    given: the job, until_end and lags, for the process.
-    """
-
-    def __init__(self, given: tuple[Job, bool, bool], stop: Stop, say: Callable[..., None]) -> None:
+    def __init__(self, job: Job, until_end: bool, lags: bool, stop: Stop, say: Callable[..., None]) -> None:
         self.process: subprocess.Popen[bytes] | None = None
+        self.report = Report().down("its process is not started yet")
         self.failure: Exception | None = None  # the error that ended it for good
         self.is_over = False
-        self._given = given
+        self._given = job, until_end, lags, os.getpid()
+        self._until_end = until_end
         self._stop = stop
         self._say = say
-        self._pipe: int | None = None  # has a line for each report
-        self._report = Report()
-        self._unread = b""  # the first part of a line
+        self._socket: socket.socket | None = None  # to the process: a packet for each report
         self._heard_at = self._start_at = 0.0
+        self._last_word: Ended | None = None
         self._in_a_row = 0  # ends of the process without a transaction in between
-        self._problem = "its process is not started yet"
 
     def look(self) -> None:
         """Starts the process where it is time, or takes its reports and finds out whether it has ended."""
         if self.process is not None:
-            code = self.process.poll()  # first, so that the last report is in the pipe if it has ended
+            code = self.process.poll()  # first, so that the last report is in the socket if it has ended
             self._hear()
             if code is not None:
-                name = next((one.name for one in signal.Signals if one == -code), f"signal {-code}")
-                how = f"was killed by {name}" if code < 0 else f"ended with exit code {code}"
-                self._ended("" if self._report.ended else how)
+                self._ended(f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}")
+            elif (silent := time.monotonic() - self._heard_at) > SILENT_SECONDS:
+                self.report = self.report.down(f"its process has not answered for {silent:.0f} s")
         elif not self.is_over and not self._stop.requested and time.monotonic() >= self._start_at:
             self._start()
 
     def _start(self) -> None:
-        self._report, self._unread, self._heard_at = Report(), b"", time.monotonic()
+        self.report, self._last_word, self._heard_at = Report(), None, time.monotonic()
         try:
-            self._pipe, of_child = os.pipe()
-            with open(of_child, "wb"):  # closes it here
+            self._socket, of_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with of_child:
                 self.process = subprocess.Popen(
                     [sys.executable, "-c", BOOT, self._given[0].name],  # the name is for those who list processes
-                    stdin=subprocess.PIPE,
+                    stdin=of_child.fileno(),
                     stdout=2,  # for a transform that prints
-                    pass_fds=[of_child],
                     env={name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)},
                     start_new_session=True,  # Ctrl-C comes to the supervisor alone
                 )
         except OSError as error:  # of too many processes or descriptors: the others go on
             self._ended(f"cannot be started: {error}")
             return
-        os.set_blocking(self._pipe, False)
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError), self.process.stdin as pipe:
-            pipe.write(marshal.dumps(sys.path) + pickle.dumps((*self._given, os.getpid(), of_child)))
+        self._socket.setblocking(False)
+        with suppress(BrokenPipeError):
+            self._socket.send(marshal.dumps(sys.path))
+            self._socket.send(pickle.dumps(self._given))
 
     def _hear(self) -> None:
-        with suppress(BlockingIOError):
-            while self._pipe is not None and (read := os.read(self._pipe, 1 << 16)):
-                *lines, self._unread = (self._unread + read).split(b"\n")
-                for line in lines:
-                    self._report, self._heard_at = pickle.loads(base64.b64decode(line)), time.monotonic()
-                    if self._report.stats.transactions:
-                        self._in_a_row = 0
-                    for text in self._report.events:
-                        self._say(text)
+        with suppress(BlockingIOError, ConnectionResetError):
+            while self._socket is not None and (packet := self._socket.recv(PACKET_BYTES)):
+                said = pickle.loads(packet)
+                if isinstance(said, Report):
+                    self.report, self._heard_at = said, time.monotonic()
+                    self._in_a_row = 0 if said.stats.transactions else self._in_a_row
+                elif isinstance(said, Ended):
+                    self._last_word = said
+                else:
+                    self._say(said)
 
     def _ended(self, how: str) -> None:
-        """Decides what comes after the end of the process. how: empty where it has sent its last report."""
-        if self._pipe is not None:
-            os.close(self._pipe)
-        self._pipe = self.process = None
-        failure, until_end = self._report.failure, self._given[1]
+        """Decides what comes after the end of the process."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self.process = None
         self._in_a_row += 1
         self._start_at = time.monotonic() + min(PAUSE_SECONDS[0] * 2 ** (self._in_a_row - 1), PAUSE_SECONDS[1])
-        if self._stop.requested:
-            self.is_over, self._problem = True, ""
-        elif how and not (until_end and self._in_a_row >= DEATHS_IN_A_ROW):
-            self._problem = f"its process {how}; it is started again"
-            self._say(self._problem, again=True)
-        else:
-            if how:
-                failure = JournalError(f"its process {how}, {self._in_a_row} times in a row")
-            self.is_over = until_end or (failure is not None and not may_pass(failure))
-            self._problem = "" if failure is None else str(failure) or repr(failure)
-            if failure is not None:
-                self._say(self._problem)
-                self.failure = failure if self.is_over else None
+        self.is_over = self._stop.requested
+        if self.is_over:
+            return
+        if self._last_word is None and not (self._until_end and self._in_a_row >= DEATHS_IN_A_ROW):
+            self._is_down(f"its process {how}; it is started again", again=True)
+            return
+        again_and_again = JournalError(f"its process {how}, {self._in_a_row} times in a row")
+        failure = again_and_again if self._last_word is None else self._last_word.failure
+        self.is_over = self._until_end or (failure is not None and not may_pass(failure))
+        if failure is not None:
+            self._is_down(str(failure) or repr(failure))
+            self.failure = failure if self.is_over else None
+
+    def _is_down(self, problem: str, *, again: bool = False) -> None:
+        self._say(problem, again=again)
+        self.report = self.report.down(problem)
 
     def end(self, number: signal.Signals) -> None:
         """Asks the process to end, or kills it. One that ends by itself has committed or aborted its transaction; what a killed
@@ -279,15 +284,6 @@ class Worker:
                 self._say("its process does not end, and is killed; the next start goes on where it was")
             self.process.send_signal(number)
 
-    def seen(self) -> Report:
-        """Returns the last report, without what cannot be true any more."""
-        problem, silent = self._problem, time.monotonic() - self._heard_at
-        if self.process is not None:
-            problem = f"its process has not answered for {silent:.0f} s" if silent > SILENT_SECONDS else ""
-        if not problem:
-            return self._report
-        return replace(self._report, is_open=False, known_lag=None, stats=replace(self._report.stats, last_error=problem))
-
 
 # --- In the process of a mirror -------------------------------------------------------------------------------------
 
@@ -295,27 +291,37 @@ class Worker:
 def main() -> None:
     """Runs the job that comes through stdin, and reports every second: in a thread, so that the flow never waits for the
     supervisor."""
-    job, until_end, lags, supervisor, pipe = pickle.load(sys.stdin.buffer)
+    supervisor = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a program that a transform starts gets nothing of it
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # dies with the supervisor, however that happens
-    if os.getppid() != supervisor:  # it has died before the call
+    job, until_end, lags, parent = pickle.loads(supervisor.recv(PACKET_BYTES))
+    if os.getppid() != parent:  # it has died before the call
         os._exit(1)
-    os.set_inheritable(pipe, False)  # a program that a transform starts must not keep it open
     stop, ending = Stop(), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.request())
     flows: dict[str, Flow] = {}
     known = Lags(flows).known if lags else {}
-    events: deque[str] = deque(maxlen=EVENTS_KEPT)
+
+    def tell(said: object, flags: int = socket.MSG_DONTWAIT) -> None:
+        with suppress(BlockingIOError, BrokenPipeError):  # the supervisor does not read, or has died
+            supervisor.send(pickle.dumps(said), flags)
 
     def report() -> None:
-        _send(pipe, Report(), flows, known, events)
-        while not ending.wait(REPORT_EVERY):
-            _send(pipe, Report(), flows, known, events)
+        while True:
+            said = Report(known_lag=known.get(job.name))
+            for flow in flows.values():
+                said.stats, said.is_open, said.was_open = replace(flow.stats), flow.is_open, flow.was_open
+            said.stats.last_error = said.stats.last_error[:LINE_CHARACTERS]
+            tell(said)
+            if ending.wait(REPORT_EVERY):
+                break
 
     reporting = threading.Thread(target=report, name="jlog-reports", daemon=True)
     reporting.start()
     failure = None
     try:
-        flow = flows[job.name] = job.open(until_end=until_end, on_event=events.append, stop=stop)
+        on_event = lambda line: tell(line[:LINE_CHARACTERS])  # noqa: E731
+        flow = flows[job.name] = job.open(until_end=until_end, on_event=on_event, stop=stop)
         with stopping(flow) as end:
             signal.signal(signal.SIGTERM, lambda *_: end())
             flow.run()
@@ -325,25 +331,14 @@ def main() -> None:
         failure = _portable(error)
     ending.set()
     reporting.join()
-    _send(pipe, Report(ended=True, failure=failure), flows, known, events)
-
-
-def _send(pipe: int, report: Report, flows: dict[str, Flow], known: dict[str, Lag], events: deque[str]) -> None:
-    report.events = [events.popleft() for _ in range(len(events))]
-    for name, flow in flows.items():
-        report.stats = replace(flow.stats)  # a copy: the flow goes on counting
-        report.is_open, report.was_open, report.known_lag = flow.is_open, flow.was_open, known.get(name)
-    left = base64.b64encode(pickle.dumps(report)) + b"\n"
-    with suppress(BrokenPipeError):  # it dies in a moment, as its supervisor has
-        while left:
-            left = left[os.write(pipe, left) :]
+    report()
+    tell(Ended(failure), flags=0)
 
 
 def _portable(error: Exception) -> Exception:
     """Returns the error as the supervisor can load it: one of a type that it may not know becomes a JournalError."""
-    if type(error).__module__.partition(".")[0] not in ("builtins", "jlog"):
-        return JournalError(f"{type(error).__name__}: {error}")
-    with suppress(Exception):
-        found: Exception = pickle.loads(pickle.dumps(error))
-        return found
-    return JournalError(str(error) or repr(error))
+    if type(error).__module__.partition(".")[0] in ("builtins", "jlog") and len(str(error)) <= LINE_CHARACTERS:
+        with suppress(Exception):
+            found: Exception = pickle.loads(pickle.dumps(error))
+            return found
+    return JournalError(f"{type(error).__name__}: {error}"[:LINE_CHARACTERS])
