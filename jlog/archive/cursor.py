@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from jlog._core.read.cursor import Cursor
-from jlog._core.records.record import Record, RecordBatch
+from jlog._core.read.position import ReadPosition
+from jlog._core.records.record import RecordBatch
 from jlog._core.segments.segment import SegmentFile
 from jlog.archive.archive import Archive
 from jlog.archive.local_copy import FIRST_BYTES, RANGE_BYTES, LocalCopy
 from jlog.archive.manifest import ArchivedSegment
-from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalNotFound, PositionLost
+from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
 from jlog.storage.damage import Damage, skip_damage
 
-Item = TypeVar("Item")
+Items = TypeVar("Items")
 
 
-class ArchiveCursor:
+class ArchiveCursor(ReadPosition):
     """Reads one segment after the other. With `live`, reading goes on in the journal after the last archived segment, and goes
     back to the archive where retention was faster."""
 
     def __init__(self, archive: Archive, live: Cursor | None = None) -> None:
+        super().__init__(archive.url)
         self._archive = archive
         self._live = live
         self._copy: LocalCopy | None = None
@@ -30,32 +32,31 @@ class ArchiveCursor:
 
     @property
     def current(self) -> Cursor:
-        """The cursor at the position. Call check_open() before."""
-        if self._cursor is None:
-            raise JournalClosed(f"{self._archive.url}: this reader is closed; open a new one")
-        return self._cursor
+        """The cursor at the position. Raises JournalClosed if this one is closed, in whichever thread that was."""
+        cursor = self._cursor  # before the check: close() may come after it
+        self.check_open()
+        assert cursor is not None
+        return cursor
 
-    def check_open(self) -> None:
-        self.current.check_open()
+    def _wake(self) -> None:
+        for cursor in (self._cursor, self._live):
+            if cursor is not None:
+                cursor.close()
 
-    def close(self) -> None:
-        if self._cursor is not None:
-            self._cursor.close()
-        if self._live is not None:
-            self._live.close()
+    def _release(self) -> None:
+        self._wake()
         self._cursor = None
-        self._leave()
-
-    def _leave(self) -> None:
         if self._copy is not None:
             self._copy.close()
             self._copy = None
 
     # --- Position ---------------------------------------------------------------------------------------------------
 
-    @property
-    def position(self) -> int:
+    def _where(self) -> int:
         return int(self.current.position)
+
+    def _go_back(self, sequence: int) -> None:
+        self.seek(sequence)
 
     @property
     def first_sequence(self) -> int:
@@ -92,8 +93,7 @@ class ArchiveCursor:
                 if sequence >= self._live.first_sequence:
                     raise
                 continue  # removed in the meantime
-        self._leave()
-        self._cursor = self._live
+        self._go_on_in(None, self._live)
 
     def _seek_removed(self, sequence: int, lost: PositionLost) -> None:
         """Goes to a sequence that retention has removed from the journal. Raises `lost` where it is not archived."""
@@ -136,10 +136,14 @@ class ArchiveCursor:
             if copy is not self._copy:
                 copy.close()
             raise
-        if copy is not self._copy:
-            self._leave()
-        self._copy, self._cursor = copy, cursor
+        self._go_on_in(copy, cursor)
         return copy
+
+    def _go_on_in(self, copy: LocalCopy | None, cursor: Cursor) -> None:
+        # Both at once: a call that is interrupted between the two would have taken the segment's end for the archive's.
+        left, self._copy, self._cursor = self._copy, copy, cursor
+        if left is not None and left is not copy:
+            left.close()
 
     # --- From one segment to the next -------------------------------------------------------------------------------
 
@@ -150,10 +154,10 @@ class ArchiveCursor:
         if copy is None:
             return False
         before = copy.segment
-        if not copy.is_whole and self.position < before.end_sequence:
-            if self.position != copy.end_sequence:
+        if not copy.is_whole and self.reached < before.end_sequence:
+            if self.reached != copy.end_sequence:
                 return self.see_whole()  # the index does not state where these blocks end
-            self._seek_in(before, self.position, end)
+            self._seek_in(before, self.reached, end)
             return True
         known = self._archive.known_after(before)  # an archive may have so many segments that listing them takes long
         if known is not None:
@@ -203,13 +207,24 @@ class ArchiveCursor:
         archived."""
         if self._live is None or self._cursor is not self._live:
             raise lost
-        self._seek_removed(self.position, lost)
+        self._seek_removed(self.reached, lost)
+
+    def named(self, error: CorruptJournal) -> CorruptJournal:
+        """Returns the error with the name of the archive's file, if it was found in a copy of that."""
+        return error if self._copy is None else self._copy.named(error)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Names the archive's file in the error of a damage that is found meanwhile."""
-        with nullcontext() if self._copy is None else self._copy.naming_the_archive():
+        try:
             yield
+        except CorruptJournal as error:
+            raise self.named(error) from None
+
+    def items_of(self, kind: Callable[[Cursor], Items]) -> Items:
+        """Returns what hands out the records of the current cursor."""
+        with self.reading():
+            return kind(self.current)
 
     def see_whole(self) -> bool:
         """Goes on in the whole segment, if only a part of it was fetched: what looked like damage there is read again, and
@@ -217,11 +232,16 @@ class ArchiveCursor:
         copy = self._copy
         if copy is None or copy.is_whole:
             return False
-        position = self.position
+        position = self.reached
         copy.fetch_whole()
-        self._cursor = copy.cursor(position)
-        with self.reading():
-            self.current.seek(position)
+        cursor = copy.cursor(position)
+        try:
+            with self.reading():
+                cursor.seek(position)
+        except CorruptJournal:
+            self._cursor = cursor
+            raise
+        self._cursor = cursor
         return True
 
     # --- Handing out ------------------------------------------------------------------------------------------------
@@ -252,73 +272,8 @@ class ArchiveCursor:
         try:
             found = skip_damage(self.current)
         except CorruptJournal as error:
-            lost = copy.segment.end_sequence - self.position
-            found = Damage(error.path, error.offset, error.reason, self.position, lost)
+            lost = copy.segment.end_sequence - self.reached
+            found = Damage(error.path, error.offset, error.reason, self.reached, lost)
             if not self.advance():
                 raise
         return Damage(copy.segment.path, found.offset, found.reason, found.first_sequence, found.records_lost)
-
-
-class Across(Generic[Item]):
-    """Iterates over what `kind` hands out of each Cursor, through all segments, up to the end as it is then, or up to `end`. It
-    goes on after an error."""
-
-    def __init__(self, cursor: ArchiveCursor, kind: Callable[[Cursor], Iterator[Item]], end: int | None = None) -> None:
-        self._cursor = cursor
-        self._kind = kind
-        self._end = end
-        self._of: Cursor | None = None
-        self._items: Iterator[Item] = iter(())
-
-    def __iter__(self) -> Across[Item]:
-        return self
-
-    def __next__(self) -> Item:
-        while True:
-            current = self._cursor.current
-            try:
-                if self._of is not current:
-                    with self._cursor.reading():
-                        self._of, self._items = current, self._kind(current)
-                return next(self._items)
-            except StopIteration:
-                if self._end is not None and self._cursor.position >= self._end:
-                    raise
-                if not self._cursor.advance(self._end):
-                    raise
-            except PositionLost as lost:
-                self._cursor.back_to_archive(lost)
-            except CorruptJournal:
-                if not self._cursor.see_whole():
-                    with self._cursor.reading():  # here and not above, where it would cost as much as a record
-                        raise
-
-
-class AsyncAcross(AsyncIterator[Record]):
-    """The same for an event loop, which runs on while a segment is fetched."""
-
-    def __init__(self, cursor: ArchiveCursor, kind: Callable[[Cursor], AsyncIterator[Record]]) -> None:
-        self._cursor = cursor
-        self._kind = kind
-        self._of: Cursor | None = None
-        self._items: AsyncIterator[Record]
-
-    async def __anext__(self) -> Record:
-        import asyncio  # most programs do not need it
-
-        while True:
-            current = self._cursor.current
-            if self._of is not current:
-                with self._cursor.reading():
-                    self._of, self._items = current, self._kind(current)
-            try:
-                return await anext(self._items)
-            except StopAsyncIteration:
-                if not await asyncio.to_thread(self._cursor.advance):
-                    raise
-            except PositionLost as lost:
-                await asyncio.to_thread(self._cursor.back_to_archive, lost)
-            except CorruptJournal:
-                if not await asyncio.to_thread(self._cursor.see_whole):
-                    with self._cursor.reading():
-                        raise

@@ -50,8 +50,9 @@ class LocalCopy:
         self._folder = folder
         self._index: SparseIndex | None = None  # None: the whole segment is here
         self._run: tuple[int, int] | None = None  # the run of blocks: from this entry of the index up to that one
-        self.path = tempfile.mkdtemp(prefix="jlog-archive-")
-        self._discard = weakref.finalize(self, _discard, self.path, os.getpid())
+        self.path = os.path.join(tempfile.gettempdir(), f"jlog-archive-{os.urandom(16).hex()}")
+        self._discard = weakref.finalize(self, _discard, self.path, os.getpid())  # before there is anything to remove
+        os.mkdir(self.path, 0o700)
         try:
             self._index = self._archived_index()
             if self._index is None:
@@ -211,7 +212,10 @@ class LocalCopy:
         try:
             yield
         except CorruptJournal as error:
-            raise CorruptJournal(self.segment.path, error.offset, error.reason) from None
+            raise self.named(error) from None
+
+    def named(self, error: CorruptJournal) -> CorruptJournal:
+        return CorruptJournal(self.segment.path, error.offset, error.reason)
 
     def close(self) -> None:
         self._discard()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from jlog._core.system.notices import warn
 from jlog.errors import JournalError, JournalNotFound
+from jlog.system.threads import start_thread
 
 FIRST_DELAY_SECONDS, MOST_DELAY_SECONDS = 1.0, 60.0  # after a failure; each delay is twice the one before
 
@@ -37,8 +38,8 @@ class Background:
             asked = self._asked[path] = threading.Event()
         asked.set()
         try:
-            threading.Thread(target=self._run, args=(path, asked), name="jlog-archive", daemon=True).start()
-        except RuntimeError:  # the process has no room for a thread, or is about to end
+            start_thread("jlog-archive", self._run, path, asked)
+        except JournalError:  # the process has no room for a thread, or is about to end
             with self._lock:
                 del self._asked[path]
 

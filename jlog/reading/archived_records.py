@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, NoReturn
 
+from jlog._core.read.across import Across
 from jlog._core.read.arrow import ArrowIterator
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.follow import FollowIterator, wait
@@ -14,7 +15,7 @@ from jlog._core.read.iterate import RecordIterator, ValueIterator
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import Deadline
 from jlog.archive import Archive, archive_of
-from jlog.archive.cursor import Across, ArchiveCursor, AsyncAcross
+from jlog.archive.cursor import ArchiveCursor
 from jlog.errors import JournalError
 from jlog.positions.names import Start, timestamp_us_of
 from jlog.positions.start import find_sequence, find_time
@@ -101,14 +102,14 @@ class ArchivedRecords:
         return Across(self.cursor, following)
 
     def follow_async(self, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> AsyncIterator[Record]:
-        from jlog.reading.async_follow import AsyncFollowIterator
+        from jlog.reading.async_follow import AsyncAcrossIterator, AsyncFollowIterator
 
         self._check_grows()
 
         def following(cursor: Cursor) -> AsyncIterator[Record]:
             return AsyncFollowIterator(cursor, timeout if cursor is self._live else 0, pace, waiters)
 
-        return AsyncAcross(self.cursor, following)
+        return AsyncAcrossIterator(self.cursor, following)
 
     def _check_grows(self) -> None:
         self.cursor.check_open()

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.waiting import JOURNALS_MAX, Waker, WatchedJournal, wait_for_change
 from jlog._core.system.lock import current_process_token
+from jlog.system.threads import start_thread
 
 TICK_SECONDS = 1.0
 POLL_MIN_SECONDS = 0.001
@@ -38,6 +39,11 @@ class Waiter:
         finally:
             if timer is not None:
                 timer.cancel()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody sleeps in it any more."""
+        return self._future.done() or self.loop.is_closed()
 
     def wake(self) -> None:
         """Wakes the coroutine. Called in the thread of its loop."""
@@ -68,13 +74,26 @@ class WatchThread:
     def __init__(self, watches: WaitingThreads) -> None:
         self.journals: dict[tuple[str, int, int], WatchedJournal] = {}
         self.waker = Waker()
-        self.thread = threading.Thread(target=self._run, name="jlog-watch", daemon=True)
+        self._running = threading.Lock()  # held by the thread
         self._watches = watches
 
+    def start(self) -> None:
+        """Starts the thread, once there is a journal to wait for, unless it runs: an earlier start may have been interrupted at
+        any point."""
+        if not self._running.locked():
+            start_thread("jlog-watch", self._run)
+
+    def join(self) -> None:
+        """Waits until the thread has ended."""
+        self._running.acquire()
+
     def _run(self) -> None:
+        if not self._running.acquire(blocking=False):
+            return  # started a second time
         try:
             self._wait()
         finally:
+            self._running.release()
             wake_all(self._watches.end(self))
 
     def _wait(self) -> None:
@@ -116,7 +135,12 @@ class WaitingThreads:
             if journal is None:
                 journal = watch.journals[key] = WatchedJournal(cursor)
             journal.waiters.add(waiter)
-        journal.ask(cursor)
+        try:
+            watch.start()
+            journal.ask(cursor)
+        except BaseException:
+            journal.waiters.discard(waiter)
+            raise
         if is_new or not journal.asked:
             watch.waker.ring()
         return watch, journal
@@ -129,18 +153,16 @@ class WaitingThreads:
             if len(watch.journals) < JOURNALS_MAX:
                 return watch
         watch = WatchThread(self)
-        watch.thread.start()
         self._watches.append(watch)
         return watch
 
     def awaited(self, watch: WatchThread, woken: list[WatchedJournal]) -> list[WatchedJournal]:
-        """Returns the journals that this thread still has to wait for. It drops a journal that no coroutine waits for, or only
-        one in a closed loop, unless its waiters have just been woken: they will be back soon. Without any journal the thread
-        ends."""
+        """Returns the journals that this thread still has to wait for. It drops a journal that no coroutine waits for, unless
+        its waiters have just been woken: they will be back soon. Without any journal the thread ends."""
         with self._lock:
             for key, journal in list(watch.journals.items()):
-                closed = [waiter for waiter in list(journal.waiters) if waiter.loop.is_closed()]
-                journal.waiters.difference_update(closed)
+                over = [waiter for waiter in list(journal.waiters) if waiter.is_over]
+                journal.waiters.difference_update(over)
                 if not journal.waiters and journal not in woken:
                     del watch.journals[key]
             if self._stopped:
@@ -164,7 +186,7 @@ class WaitingThreads:
         self._stopped = True
         for watch in list(self._watches):
             watch.waker.ring()
-            watch.thread.join()
+            watch.join()
 
 
 _watches: WaitingThreads | None = None

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
+from jlog._core.read.position import handing_out, moving
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import NEVER, Deadline
 from jlog.errors import JournalError
@@ -21,6 +22,7 @@ from jlog.storage.attaching import attached
 from jlog.storage.damage import Damage
 from jlog.storage.meta import create_if_missing
 from jlog.system.filesystem import is_url, journal_path
+from jlog.system.threads import refuse_greenlets
 
 if TYPE_CHECKING:
     import pyarrow
@@ -49,9 +51,15 @@ class Reader:
         `jlog.Reader("s3://bucket/prefix")` reads the archive alone, also when the journal is gone. Segments are fetched one at
         a time below TMPDIR, unless the archive is on this machine.
 
-    A Reader is used by one thread at a time; a second one gets JournalError. But any thread may ask for `position` and `lag`,
-    and may close it. After a fork the child's reader raises JournalClosed and the parent's goes on. A Reader cannot be pickled:
-    open another one where it is needed.
+    A Reader is used by one thread at a time; a second one gets JournalError, and so does a signal's handler that interrupts a
+    call. But any thread and any handler may ask for `position` and `lag`, may commit, and may close it: during a call the
+    position is the one before the call. After a fork the child's reader raises JournalClosed and the parent's goes on. A Reader
+    cannot be pickled: open another one where it is needed.
+
+    Ctrl-C, or a signal's handler that raises, passes over no record: where the exception comes out of one of jlog's own lines,
+    the position is where it was before the call, and the records come again. The position moves in the last step of the call,
+    with no line of Python between it and the caller. An exception that Python raises later, in the caller's own line with the
+    call, finds the position moved.
     """
 
     def __init__(
@@ -142,12 +150,15 @@ class Reader:
         several: one thread of the process waits for all their journals, while there is a reader that waits.
 
         A reader that has many records to catch up with lets other tasks run every 2 ms. The reading itself is done in the loop,
-        a block at a time. A step that is cancelled loses no record, and the iterator goes on.
+        a block at a time. A step that is cancelled loses no record, and the iterator goes on. With `archive` a cancelled step
+        ends once the segment that it fetches is there. Raises JournalError where gevent has replaced the threads.
         """
         check_timeout("timeout", timeout)
+        refuse_greenlets("follow_async()")
         self._check_lost()
         return self._source.follow_async(timeout, None if pace is None else Pace(pace), self._waiters)
 
+    @handing_out
     def read(self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0) -> RecordBatch:
         """Returns at least one record, and at most `max_records` or, beyond the first, `max_bytes`. A batch never exceeds 2
         GiB, which is what a column of Arrow's holds. It is empty only if no record came within `timeout` seconds (None: waits
@@ -157,6 +168,7 @@ class Reader:
         self._check_lost()
         return self._source.read(max_records, max_bytes, timeout)
 
+    @handing_out
     def read_backward(self, max_records: int) -> list[Record]:
         """Returns at most so many records before the position, newest first. The position moves back before them."""
         if max_records < 1:
@@ -176,13 +188,14 @@ class Reader:
         """Returns all of these records. Any damage among them raises, however many stand before it."""
         records: list[Record] = []
         seek_before_the_end(self._source, start)
-        while self.position < end:
-            batch = self._cursor.read(end - self.position, 64 << 20)
+        while self._cursor.reached < end:
+            batch = self._cursor.read(end - self._cursor.reached, 64 << 20)
             if not len(batch):
                 break
             records += batch
         return [record for record in records if start <= record.sequence < end]
 
+    @handing_out
     def skip_damage(self) -> Damage:
         """Goes on after the damage after CorruptJournal, in the same iterator or another, and says what was lost."""
         self._check_lost()
@@ -214,6 +227,7 @@ class Reader:
         end = int(self._cursor.next_sequence)
         return self._source.gaps.records_between(max(self.position, int(self._cursor.first_sequence)), end)
 
+    @moving
     def seek(self, to: Start) -> None:
         """Moves the position, not what is committed, to "begin", "end", a sequence, or an aware datetime."""
         self._cursor.check_open()
@@ -260,6 +274,7 @@ class Reader:
         self._cursor.check_open()
         self._source.put_checkpoint(name, self.position, self._deadline())
 
+    @moving
     def rewind(self, name: str) -> None:
         """Moves position and committed back to the checkpoint `name`, durably."""
         self._named().rewind(name, self._deadline())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from jlog._core.read.cursor import Cursor
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import Deadline
-from jlog.errors import CorruptJournal
+from jlog.errors import CorruptJournal, JournalClosed
 from jlog.positions.names import Start
 from jlog.storage.damage import Damage
 from jlog.storage.gaps import Gaps
@@ -54,6 +54,8 @@ def seek_before_the_end(source: RecordSource, sequence: int) -> None:
     """Goes to a sequence at which there is a record, or the end. Raises CorruptJournal where the blocks end before it."""
     try:
         source.cursor.seek(sequence)
+    except JournalClosed:  # a ValueError too
+        raise
     except ValueError as error:
         page = os.path.join(source.path, "precommit")
         raise CorruptJournal(page, 0, f"it states that records follow the last block: {error}") from None

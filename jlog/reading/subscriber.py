@@ -65,6 +65,8 @@ class Subscriber:
             journal.cursor.seek(sequence)
         except PositionLost as error:
             self.lost = error
+        except JournalClosed:  # a ValueError too
+            raise
         except ValueError:
             outlives = outlives_its_records(journal.path, journal.meta, sequence, journal.cursor.next_sequence)
             end = journal.cursor.next_sequence  # looked up again: a writer may have opened the journal in between

@@ -168,14 +168,14 @@ def skip_damage(cursor: Cursor) -> Damage:
     try:
         cursor.refresh()
         if cursor.can_go_on():
-            raise JournalError(f"{cursor.path}: there is no damage at sequence {cursor.position}; read on")
+            raise JournalError(f"{cursor.path}: there is no damage at sequence {cursor.reached}; read on")
     except CorruptJournal as error:
         return _skip(cursor, error)
-    raise JournalError(f"{cursor.path}: there is no damage at sequence {cursor.position}; it is the journal's end")
+    raise JournalError(f"{cursor.path}: there is no damage at sequence {cursor.reached}; it is the journal's end")
 
 
 def _skip(cursor: Cursor, error: CorruptJournal) -> Damage:
-    first = int(cursor.position)
+    first = int(cursor.reached)
     segment, offset = cursor.place
     open_segment, open_offset, open_sequence = cursor.end_place
     for name in list_segments(cursor.path):

@@ -3,7 +3,8 @@
 from libc.stdint cimport uint64_t
 
 from jlog._core.records.columns cimport Columns
-from jlog._core.read.cursor cimport Cursor, end_use, begin_use
+from jlog._core.read.cursor cimport Cursor
+from jlog._core.read.position cimport OWED, begin_use, end_use, is_own
 from jlog._core.format.format cimport JLOG_NONE
 
 from jlog._core.records.columns import check_columns
@@ -32,18 +33,19 @@ cdef class ArrowIterator:
 
     def __next__(self):
         cdef Columns columns = Columns(self.names, self.rows, self.value_bytes + self.value_bytes // 8)
-        cdef uint64_t began
         begin_use(self.cursor)
         try:
-            began = self.cursor.blocks.sequence
+            self.cursor.owe()
             self.cursor.read_into(columns, self.max_records, self.max_bytes, self.end)
             if columns.count == 0:
                 raise StopIteration
-            try:
-                batch = columns.to_arrow()
-            except BaseException:  # no memory, or Ctrl-C: no record may be skipped
-                self.cursor.go_back_to(began)
-                raise
+            batch = columns.to_arrow()
+        except BaseException as error:
+            if columns.count == 0 or is_own(error):
+                self.cursor.use &= ~OWED  # else the next call goes back: no record may be skipped
+            raise
+        else:
+            self.cursor.use &= ~OWED
         finally:
             end_use(self.cursor)
         self.rows, self.value_bytes = columns.to.rows, columns.to.value.used

@@ -5,56 +5,38 @@ import os
 from libc.errno cimport ENOENT
 from libc.stdint cimport INT32_MAX, uint8_t, uint64_t
 
-from jlog._core.read.blocks cimport BlockReader, closed_error
+from jlog._core.read.blocks cimport BlockReader
 from jlog._core.records.columns cimport Batch
 from jlog._core.read.journal_end cimport JournalEnd
+from jlog._core.read.position cimport IN_USE, begin_step, end_use, is_own
 from jlog._core.format.format cimport JLOG_NONE, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_record
 from jlog._core.buffer.page cimport jlog_word_used
 from jlog._core.records.record cimport RecordBatch
 from jlog._core.segments.segment cimport SegmentFile
-from jlog._core.system.lock cimport process_token
 from jlog._core.buffer.wake cimport jlog_wake_all
 
 from jlog._core.segments.index import build_index, locate, segment_end
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.segments.segment import list_segments, segment_name
-from jlog.errors import CorruptJournal, JournalError, PositionLost
+from jlog.errors import CorruptJournal, PositionLost
 
 
-cdef class Cursor:
-    """A position in a journal. Every call takes the cursor and gives it back. A second thread that calls meanwhile, because the
-    first one waits or reads without the GIL, is refused."""
+cdef class Cursor(ReadPosition):
+    """A position in a journal. A method is one step of a call: it takes the cursor and gives it back. A second thread that
+    calls meanwhile, because the first one waits or reads without the GIL, is refused."""
 
     def __init__(self, str path not None, bytes uuid not None, *, bint durable_only=False):
         self.start(JournalEnd(path, uuid, durable_only=durable_only))
 
     cdef int start(self, JournalEnd stop) except -1:
-        self.path = stop.path
+        self.note(stop.path)
         self.uuid = stop.uuid
-        self.process = process_token()
-        self.token = self.process[0]
         self.blocks = BlockReader(stop)
         return 0
 
-    # --- One call at a time -----------------------------------------------------------------------------------------
-
-    def check_open(self) -> None:
-        """Raises JournalClosed if the cursor is closed, or was created before this process was forked."""
-        if self.token == 0 or self.process[0] != self.token:
-            raise closed_error(self.path)
-
-    cdef int refuse(self) except -1:
-        self.check_open()
-        raise JournalError(f"{self.path}: this reader is in use by another thread, or by the call that a signal handler "
-                           "interrupted; open a reader for each thread")
-
-    def close(self) -> None:
-        """Closes the cursor, in any thread. A call that is under way ends with JournalClosed; one that waits ends at once."""
-        self.token = 0
+    def _wake(self):
         self.blocks.closed = True
-        if not self.in_use:
-            self.release()
-        elif self.wake is not None:
+        if self.use & IN_USE and self.wake is not None:
             jlog_wake_all(self.wake.word)
 
     cdef void release(self) noexcept:
@@ -63,11 +45,14 @@ cdef class Cursor:
         self.wake = None
         self.blocks.stop.precommit = None
 
-    # --- Where it stands ------------------------------------------------------------------------------------------
-
-    @property
-    def position(self) -> int:
+    cdef uint64_t where(self) except? -1:
         return self.blocks.sequence
+
+    cdef int go_back(self, uint64_t sequence) except -1:
+        self.blocks.begin()
+        return self.go_to(sequence)
+
+    # --- Where it stands ------------------------------------------------------------------------------------------
 
     @property
     def first_sequence(self) -> int:
@@ -113,7 +98,7 @@ cdef class Cursor:
 
     def refresh(self) -> None:
         """Notes the journal's end as it is now."""
-        begin_use(self)
+        begin_step(self)
         try:
             self.blocks.begin()
         finally:
@@ -121,7 +106,7 @@ cdef class Cursor:
 
     def look(self) -> bool:
         """Notes the journal's end as it is now, and says whether there is a record to read before it."""
-        begin_use(self)
+        begin_step(self)
         try:
             self.blocks.begin()
             return self.blocks.advance()
@@ -130,7 +115,7 @@ cdef class Cursor:
 
     def can_go_on(self) -> bool:
         """Returns whether there is a next record before the noted end. Raises CorruptJournal if it is damaged."""
-        begin_use(self)
+        begin_step(self)
         try:
             return self.blocks.advance()
         finally:
@@ -141,7 +126,7 @@ cdef class Cursor:
     def seek(self, uint64_t sequence) -> None:
         """Moves to this sequence, or to the end of the gap in which it lies. Raises PositionLost if retention has removed it,
         ValueError if it is beyond the journal's end."""
-        begin_use(self)
+        begin_step(self)
         try:
             self.blocks.begin()
             self.go_to(sequence)
@@ -150,7 +135,7 @@ cdef class Cursor:
 
     def seek_end(self) -> None:
         """Moves to the journal's end as it is now."""
-        begin_use(self)
+        begin_step(self)
         try:
             self.go_to_end()
         finally:
@@ -158,7 +143,7 @@ cdef class Cursor:
 
     def enter(self, SegmentFile file not None, uint64_t offset, uint64_t sequence) -> None:
         """Moves to a block that is known to stand there and to begin with this sequence."""
-        begin_use(self)
+        begin_step(self)
         self.blocks.move_to(file, offset, sequence)
         end_use(self)
 
@@ -300,7 +285,7 @@ cdef class Cursor:
     def read(self, Py_ssize_t max_records, Py_ssize_t max_bytes) -> RecordBatch:
         """Reads records up to the journal's end as it is now: at least one if there is any."""
         cdef RecordBatch batch = RecordBatch()
-        begin_use(self)
+        begin_step(self)
         try:
             self.blocks.begin()
             self.read_into(batch, max_records, max_bytes, JLOG_NONE)
@@ -309,26 +294,22 @@ cdef class Cursor:
         return batch
 
     cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1:
-        """Adds records to the batch, up to the noted end and to the sequence `end`. The cursor is taken."""
+        """Adds records to the batch, up to the noted end and to the sequence `end`. The cursor is taken. An error that comes
+        after records is left to the next call. If something else interrupts it, the caller goes back."""
         cdef BlockReader blocks = self.blocks
         cdef jlog_record record
         cdef const uint8_t *start
         cdef uint64_t first
         cdef Py_ssize_t left = min(max_bytes, INT32_MAX), most, count  # a column of Arrow's holds no more
         cdef size_t size
-        cdef uint64_t began = blocks.sequence
         while batch.count < max_records and (left > 0 or batch.count == 0):
             try:
                 if not blocks.advance():
                     break
-            except Exception:
-                if batch.count == 0:
+            except BaseException as error:
+                if batch.count == 0 or not is_own(error):
                     raise
                 break  # the records that were read come first; the next call meets the error again
-            except BaseException:  # Ctrl-C: the caller gets no record of this call
-                if batch.count:
-                    self.go_back_to(began)
-                raise
             if blocks.sequence >= end:
                 break
             most = min(<uint64_t> (max_records - batch.count), end - blocks.sequence)
@@ -345,20 +326,10 @@ cdef class Cursor:
                     blocks.at += size
                 if blocks.at != start:
                     batch.add(start, blocks.at - start, blocks.base_time_us, first, count)
-            except Exception:
+            except BaseException as error:
                 blocks.at = start  # place and sequence move together or not at all
-                if batch.count == 0:
+                if batch.count == 0 or not is_own(error):
                     raise
                 break
-            except BaseException:
-                blocks.at = start
-                if batch.count:
-                    self.go_back_to(began)
-                raise
             blocks.sequence = first + count
         return 0
-
-    cdef int go_back_to(self, uint64_t sequence) except -1:
-        """Moves back to a sequence that was read before, because its records were not handed out after all."""
-        self.blocks.begin()
-        return self.go_to(sequence)

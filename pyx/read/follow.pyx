@@ -3,7 +3,8 @@
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint32_t
 
-from jlog._core.read.cursor cimport Cursor, end_use, begin_use
+from jlog._core.read.cursor cimport Cursor
+from jlog._core.read.position cimport begin_step, begin_use, end_use
 from jlog._core.format.format cimport jlog_record
 from jlog._core.read.iterate cimport next_record, to_next_record
 from jlog._core.system.lock cimport Deadline
@@ -22,12 +23,13 @@ cdef enum:
     SLICE_US = 1_000_000  # longest sleep: a writer may die between publishing and waking
     POLL_MIN_US = 1_000
     POLL_MAX_US = 50_000
+    TURN_US = 2_000  # for records that are there already, before other tasks of an event loop get their turn
 
 
 def wait(Cursor cursor not None, Deadline deadline not None) -> bool:
     """Waits until there is a record to read; returns as soon as a writer publishes one. Returns False if the deadline has
     passed. A waiting reader uses no CPU. One that may not write to the control page polls instead, at least every 50 ms."""
-    begin_use(cursor)
+    begin_step(cursor)
     try:
         return wait_in_use(cursor, deadline)
     finally:
@@ -143,4 +145,38 @@ cdef class FollowIterator:
             jlog_futex_wait(NULL, 0, duration_us)
         PyErr_CheckSignals()
         self.cursor.check_open()
+        return 0
+
+
+cdef class AsyncFollow:
+    """Iterates over records as they are published, for an event loop. Its steps are compiled, so that no exception of a
+    signal's handler comes between a record and the caller. A subclass says how to wait, and sets `ended`."""
+
+    cdef FollowIterator following
+    cdef int64_t turn_ends_us
+    cdef public bint ended
+
+    def __init__(self, Cursor cursor not None, pace):
+        self.following = FollowIterator(cursor, None, pace)
+        self.turn_ends_us = 0
+        self.ended = False
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        if jlog_clock_us(CLOCK_MONOTONIC) >= self.turn_ends_us:
+            await self._give_turn()
+            self.begin_turn()
+        deadline = None
+        while not self.ended:
+            record, seconds = self.following.step()
+            if record is not None:
+                return record
+            deadline = await self._wait(seconds, deadline)
+            self.begin_turn()
+        raise StopAsyncIteration
+
+    cdef int begin_turn(self) noexcept:
+        self.turn_ends_us = jlog_clock_us(CLOCK_MONOTONIC) + TURN_US
         return 0

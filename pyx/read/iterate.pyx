@@ -4,7 +4,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t
 
 from jlog._core.read.blocks cimport BlockReader
-from jlog._core.read.cursor cimport Cursor, end_use, begin_use
+from jlog._core.read.cursor cimport Cursor
+from jlog._core.read.position cimport FREE, begin_use, end_use
 from jlog._core.format.format cimport (
     JLOG_SHORT_BYTES,
     JLOG_SHORT_VALUE_MAX,
@@ -45,7 +46,7 @@ cdef class ValueIterator:
         cdef uint32_t tag
         # The cursor is not taken, because nothing here lets another thread run. But another thread may have taken it, and be
         # loading the next block.
-        if (<size_t> (self.blocks.end - at) >= JLOG_SHORT_BYTES and not self.cursor.in_use
+        if (<size_t> (self.blocks.end - at) >= JLOG_SHORT_BYTES and self.cursor.use == FREE
                 and self.cursor.process[0] == self.cursor.token):
             __builtin_prefetch(at + PREFETCH_BYTES)
             tag = jlog_load32(at)

@@ -1,0 +1,26 @@
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Generic, TypeVar
+
+from typing_extensions import Self, disjoint_base
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.read.position import ReadPosition
+from jlog._core.records.record import Record
+
+_Item = TypeVar("_Item")
+
+@disjoint_base
+class Entering: ...
+
+@disjoint_base
+class Across(Entering, Generic[_Item]):
+    def __init__(self, position: ReadPosition, kind: Callable[[Cursor], Iterator[_Item]], end: int | None = None) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> _Item: ...
+
+@disjoint_base
+class AsyncAcross(Entering):
+    def __init__(self, position: ReadPosition, kind: Callable[[Cursor], AsyncIterator[Record]]) -> None: ...
+    def __aiter__(self) -> Self: ...
+    async def __anext__(self) -> Record: ...
+    def apart(self, call: Callable[..., Any], *arguments: object) -> Coroutine[Any, Any, Any]: ...
