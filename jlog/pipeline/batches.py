@@ -13,14 +13,15 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from jlog.errors import JournalError
 from jlog.pipeline.expected import Expected
 from jlog.pipeline.inference import FIELDS_MAX, folded
-from jlog.pipeline.kept_fields import KeptFields
 from jlog.pipeline.parsing import ERROR, NONE, RECORD
 from jlog.pipeline.plan import ADD, FAIL, OTHER, PARQUET
-from jlog.pipeline.tables.table import BatchId, Table
+from jlog.pipeline.tables.table import BatchId
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from jlog.pipeline.checkpoint import Checkpoint
+    from jlog.pipeline.destination import Destination
     from jlog.pipeline.plan import PipelinePlan, Windows
 
 logger = logging.getLogger("jlog.spark")
@@ -35,8 +36,9 @@ class Loading:
         self,
         spark: SparkSession,
         plan: PipelinePlan,
-        dest: Table,
-        quarantine: Table,
+        dest: Destination,
+        quarantine: Destination,
+        checkpoint: Checkpoint,
         sample: Callable[[DataFrame], list[bytes]],
     ) -> None:
         """sample: returns values of all sources, given the first batch."""
@@ -45,14 +47,16 @@ class Loading:
         self._plan = plan
         self._dest = dest
         self._quarantine = quarantine
-        self._kept = KeptFields(spark, plan.checkpoint)
+        self._checkpoint = checkpoint
         self._fields: StructType | None = None
         self._records = self._bad = 0
         self._warned = False
 
     def add(self, batch: BatchId, frame: DataFrame, expected: Expected) -> tuple[int, int]:
         """Adds a batch, and returns the numbers of good and bad records. Raises JournalError where the expected records, those
-        that the tasks have read, and the rows in the tables do not agree; then the whole batch is discarded."""
+        that the tasks have read, and the rows in the tables do not agree; then the whole batch is discarded. The bad records
+        are written before the good ones count: what the destination says up to where it was loaded holds for both. (Only Delta
+        Lake shows rows before they are checked. There a kill may leave the bad ones to the next run.)"""
         frame = frame.coalesce(expected.tasks)  # a topic has a task for each of its partitions, however few records they have
         parsed = self.parsed(frame, self._evolved(frame, self._fields_of(frame)))
         self._check_partitions(parsed)
@@ -65,19 +69,19 @@ class Loading:
         if not self._plan.parser.keep_value:
             good = good.drop("value")
 
+        bad = parsed.where(f.col(ERROR).isNotNull()).select(*BAD)
+
         def check(written: int) -> None:
             expected.check(seen.get["all"])
             _check_equal(written, seen.get["all"] - seen.get["bad"])
             self._check_bad(**seen.get)
+            if seen.get["bad"]:  # a batch without bad records, as most are, is not read again
+                self._quarantine.add(batch, bad, lambda written: _check_equal(written, seen.get["bad"]))
 
         added = self._dest.add(batch, good, check)
         if added.is_new:
             self._count(**seen.get)
-        if added.is_new and not seen.get["bad"]:  # a batch without bad records, as most are, is not read again
-            return added.rows, 0
-        bad = parsed.where(f.col(ERROR).isNotNull()).select(*BAD)
-        if added.is_new:
-            return added.rows, self._quarantine.add(batch, bad, lambda written: _check_equal(written, seen.get["bad"])).rows
+            return added.rows, seen.get["bad"]
         return added.rows, self._quarantine.add(batch, bad, lambda written: expected.check(added.rows + written)).rows
 
     def _check_bad(self, all: int, bad: int, reason: str | None) -> None:  # noqa: A002
@@ -127,7 +131,7 @@ class Loading:
             return self._fields
         found = self._plan.parser.infer(self._spark, self._sample(frame))
         if found.fields:
-            self._kept.keep(found)
+            self._checkpoint.keep_fields(found)
             self._fields = found
         return found
 
@@ -146,10 +150,10 @@ class Loading:
                 )
         if plan.evolve != ADD or len(fields.fields) >= FIELDS_MAX:
             return fields
-        new = [one for one in plan.parser.new_fields(frame, fields) if self._dest.takes_column(one.name)]
+        new = [one for one in plan.parser.new_fields(frame, fields) if self._dest.table.takes_column(one.name)]
         if new:
             self._fields = fields = StructType([*fields.fields, *new[: FIELDS_MAX - len(fields.fields)]])
-            self._kept.keep(fields)
+            self._checkpoint.keep_fields(fields)
         return fields
 
     def _known_fields(self) -> StructType | None:
@@ -157,10 +161,10 @@ class Loading:
             given = StructType.fromDDL(self._plan.schema)
             if not isinstance(given, StructType):
                 raise ValueError(f"the schema {self._plan.schema!r} has no fields; write 'level string, ms double'")
-            added = self._kept.newest() if self._plan.evolve == ADD else None
+            added = self._checkpoint.fields() if self._plan.evolve == ADD else None
             names = {folded(name) for name in given.names}
             return StructType([*given.fields, *(one for one in added or [] if folded(one.name) not in names)])
-        return self._kept.newest() if self._plan.parser.needs_sample else self._plan.parser.fields()
+        return self._checkpoint.fields() if self._plan.parser.needs_sample else self._plan.parser.fields()
 
     def fields_before(self, names: tuple[str, ...]) -> StructType:
         """Returns the fields that are known before the first record. Raises ValueError where one of these names may be a field
@@ -181,7 +185,7 @@ def _check_equal(written: int, counted: int) -> None:
 class Counting:
     """Counts records by windows of time. A count is written once, when no more records can come to its window."""
 
-    def __init__(self, windows: Windows, loading: Loading, table: Table) -> None:
+    def __init__(self, windows: Windows, loading: Loading, table: Destination) -> None:
         self._windows = windows
         self._loading = loading
         self._table = table

@@ -9,14 +9,14 @@ import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import portalocker
+from pyspark.sql.types import StructType
 
 from jlog.errors import JournalError
 from jlog.pipeline.tables.files import Files, directories_of
-from jlog.pipeline.tables.table import BatchId
+from jlog.pipeline.tables.table import BatchId, Offset
 from jlog.spark.offset_log import digest_of, offsets_in
 
 if TYPE_CHECKING:
@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jlog.spark")
 
-Offset = dict[str, Any]  # of a source; Spark keeps it as JSON
-
-
-@dataclass(frozen=True)
-class BatchOffsets:
-    """Where the sources of a batch begin and end, in their order in the query. A source that has had no record yet has None."""
-
-    begin: list[Offset | None]
-    end: list[Offset | None]
+FIELDS = "fields"
 
 
 class Checkpoint:
@@ -43,26 +35,32 @@ class Checkpoint:
         self._files = Files(spark)
         self._owner = f"{os.getpid()} on {socket.gethostname()}"
         self._token = secrets.token_hex(8)
+        self._id: str | None = None
 
     def settings(self, name: str) -> dict[str, Any] | None:
-        """Returns what keep_settings() has kept under this name; None in a new checkpoint."""
+        """Returns what keep_settings() has kept last under this name; None in a new checkpoint."""
         text = self._files.read(f"{self.path}/{name}.json")
         return None if text is None else dict(json.loads(text))
 
     def keep_settings(self, name: str, settings: dict[str, Any]) -> None:
-        self._files.write(f"{self.path}/{name}.json", json.dumps(settings))
-
-    def replace_settings(self, name: str, settings: dict[str, Any]) -> None:
         self._files.replace(f"{self.path}/{name}.json", json.dumps(settings))
 
     def kept_id(self) -> str:
         """Returns the id of this pipeline. It is created once."""
-        path = f"{self.path}/id"
-        found = self._files.read(path)
-        if found is None:
-            found = secrets.token_hex(8)
-            self._files.write(path, found)
-        return found
+        if self._id is None:
+            path = f"{self.path}/id"
+            self._files.create(path, secrets.token_hex(8))
+            self._id = self._files.read(path)
+        assert self._id is not None
+        return self._id
+
+    def fields(self) -> StructType | None:
+        """Returns the fields of the values that were kept last; None where there are none yet."""
+        kept = self.settings(FIELDS)
+        return None if kept is None else StructType.fromJson(kept)
+
+    def keep_fields(self, fields: StructType) -> None:
+        self.keep_settings(FIELDS, json.loads(fields.json()))
 
     def query(self, name: str) -> QueryCheckpoint:
         return QueryCheckpoint(self._files, f"{self.path}/{name}")
@@ -130,11 +128,11 @@ class QueryCheckpoint:
     def unfinished(self) -> int | None:
         """Returns the number of the batch that Spark has noted and not completed, which runs again in the next run; None where
         there is none."""
-        noted, completed = (
-            max((int(name) for name in self._files.names(directory) if name.isdecimal()), default=-1)
-            for directory in (self._offsets, f"{self.path}/commits")
-        )
+        noted, completed = self._newest(self._offsets), self._newest(f"{self.path}/commits")
         return noted if noted > completed else None
+
+    def _newest(self, directory: str) -> int:
+        return max((int(name) for name in self._files.names(directory) if name.isdecimal()), default=-1)
 
     def forget_first_batch(self) -> None:
         """Removes the remains of a driver that was killed while it noted the first batch. Spark 4.3 does not go on beside them
@@ -148,8 +146,8 @@ class QueryCheckpoint:
 
     def batch(self, number: int) -> BatchId:
         """Returns the batch, whose offsets are synced. So a table never knows of a batch that Spark forgets in a power loss."""
-        begin, end = self._text(number - 1), self._text(number)
-        if end is None:
+        found = self.noted(number)
+        if found is None:
             raise JournalError(
                 f"{self._offsets}/{number}, which Spark wrote for this batch, is gone; begin anew with another destination "
                 "and another checkpoint"
@@ -157,14 +155,27 @@ class QueryCheckpoint:
         names = [f"{self._offsets}/{number}", f"{self._offsets}/.{number}.crc"]
         if number == 0:
             names += [f"{self.path}/metadata", f"{self.path}/.metadata.crc"]
-        found = [name for name in names if self._files.exists(name)]
-        self._files.sync([*found, *directories_of(found, os.path.dirname(self.path))])
-        return BatchId(number, digest_of(begin, end))
+        there = [name for name in names if self._files.exists(name)]
+        self._files.sync([*there, *directories_of(there, os.path.dirname(self.path))])
+        return found
 
-    def positions(self, number: int) -> BatchOffsets:
+    def noted(self, number: int) -> BatchId | None:
+        """Returns the batch as Spark has noted it; None where it has not, or has removed that."""
         begin, end = self._text(number - 1), self._text(number)
-        ends = [] if end is None else _parsed(end)
-        return BatchOffsets(self._first(len(ends)) if begin is None else _parsed(begin), ends)
+        if end is None or (begin is None and number > 0):
+            return None
+        return BatchId(number, digest_of(begin, end), _parsed(end))
+
+    def knows(self, batch: BatchId) -> bool:
+        """Says whether Spark has noted this batch, as far as it still knows: it removes old notes."""
+        noted = self.noted(batch.number)
+        return batch.number < self._newest(self._offsets) if noted is None else noted == batch
+
+    def begin_of(self, batch: BatchId) -> list[Offset | None]:
+        """Returns where the sources of a batch begin, in their order in the query: the journals are the last of them. A source
+        that has had no record yet has None."""
+        begin = self._text(batch.number - 1)
+        return [*[None] * (len(batch.end or ()) - 1), self.first()] if begin is None else _parsed(begin)
 
     def first_of_topic(self, index: int) -> Offset | None:
         """Returns where this source, a topic, began in the query, as Spark's source for Kafka keeps it; None where it does not.
@@ -189,11 +200,14 @@ class QueryCheckpoint:
     def keep_first(self, offset: Offset) -> None:
         """Keeps the offset where the query's journals begin, which Spark does not keep. So a first batch that runs again begins
         at the same place."""
-        self._files.write(f"{self.path}.begin.json", json.dumps(offset))
+        self._files.replace(f"{self.path}.begin.json", json.dumps(offset))
 
-    def _first(self, sources: int) -> list[Offset | None]:
-        """The journals are the last of the sources."""
-        return [*[None] * (sources - 1), self.first()]
+    def topics(self) -> Offset:
+        """Returns the offsets where the query's topics begin, by topic, if it goes on after another one."""
+        return dict(json.loads(self._files.read(f"{self.path}.topics.json") or "{}"))
+
+    def keep_topics(self, offsets: Offset) -> None:
+        self._files.replace(f"{self.path}.topics.json", json.dumps(offsets))
 
 
 def _parsed(text: str) -> list[Offset | None]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jlog.errors import JournalError
-from jlog.pipeline.checkpoint import BatchOffsets, Offset
+from jlog.pipeline.tables.table import Offset
 from jlog.spark.reading.backlogs import size_of
 from jlog.spark.reading.plan import Range
 from jlog.spark.reading.sources import SparkSource
@@ -47,14 +47,20 @@ class Expected:
             )
 
 
-def expected(positions: BatchOffsets, sources: Mapping[str, SparkSource], *, fail_on_data_loss: bool) -> Expected:
+def expected(
+    begins: Sequence[Offset | None],
+    ends: Sequence[Offset | None],
+    sources: Mapping[str, SparkSource],
+    *,
+    fail_on_data_loss: bool,
+) -> Expected:
     """Returns the number of records between the offsets. sources: the journals; they are one source of the query, the last."""
     total = Expected()
-    for index, end in enumerate(positions.end):
-        begin = positions.begin[index] if index < len(positions.begin) else None
+    for index, end in enumerate(ends):
+        begin = begins[index] if index < len(begins) else None
         if end is None:
             continue
-        if sources and index == len(positions.end) - 1:
+        if sources and index == len(ends) - 1:
             total += _of_journals(begin, end, sources, fail_on_data_loss)
         else:
             messages = _of_topic(begin, end)

@@ -17,8 +17,10 @@ from jlog.pipeline.checkpoint import QueryCheckpoint
 from jlog.pipeline.parsing import union
 from jlog.pipeline.plan import is_topic
 from jlog.pipeline.sampling import sample_journals, sample_topic, values_of
+from jlog.pipeline.tables.table import Offset
 from jlog.spark.data_source import SCHEMA
 from jlog.spark.reading.options import EARLIEST, LATEST, parse
+from jlog.spark.reading.source_positions import before_the_first, resume
 from jlog.spark.reading.sources import SparkSource, sources_of
 from jlog.spark.reading.stream_reader import StreamReader
 from jlog.system.filesystem import is_url
@@ -100,6 +102,26 @@ class Inputs:
         if self._query != RECORDS and gone:
             logger.warning("the %s count the records that are still there: %s", self._query, gone)
 
+    def begin_after(self, ends: Sequence[Offset | None]) -> None:
+        """Has a new query begin where another one has ended, and keeps that. Raises ValueError or JournalError where the
+        sources are not those of the other one."""
+        found = {name: at for end in ends for name, at in (end or {}).items()}
+        topics = {_topic_of(url)[1] for url in self._topics}
+        journals = {name: at for name, at in found.items() if name not in topics}
+        sources = self.journals()
+        missing = sorted(found.keys() - topics - sources.keys())
+        if missing:
+            raise ValueError(
+                f"{self._plan.dest} was loaded from {', '.join(missing)}, which is not among the sources; name it, too"
+            )
+        for name, at in journals.items():
+            if at["uuid"] is not None:
+                resume(sources[name], at, sources[name].next_sequence(), fail_on_data_loss=True)
+        if self._paths:
+            new = {name: before_the_first() for name in sources.keys() - journals.keys()}
+            self._checkpoint.keep_first({**new, **journals})
+        self._checkpoint.keep_topics({name: at for name, at in found.items() if name in topics})
+
     def sample(self, spark: SparkSession, batch: DataFrame) -> list[bytes]:
         """Returns values of records from where the query began to the sources' present ends. Where a source gives none, the
         first records of the batch are among them."""
@@ -138,7 +160,8 @@ class Inputs:
         servers, topic = _topic_of(url)
         reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
         reader = reader.option("kafka.isolation.level", "read_committed")  # else a killed mirror's records come twice
-        for name, value in _start_of_topic(plan.start).items():
+        known = self._checkpoint.topics().get(topic)
+        for name, value in ({"startingOffsets": json.dumps({topic: known})} if known else _start_of_topic(plan.start)).items():
             reader = reader.option(name, value)
         reader = reader.option("failOnDataLoss", str(plan.fail_on_data_loss).lower())
         reader = reader.option("includeHeaders", "true").option("maxOffsetsPerTrigger", str(plan.batch_records))

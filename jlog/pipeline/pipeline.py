@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
-from jlog.pipeline.plan import PARQUET, PipelinePlan, Windows, is_topic
+from jlog.pipeline.plan import PipelinePlan, Windows, is_topic
 from jlog.pipeline.reports import Reports
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from jlog.pipeline.checkpoint import Checkpoint
+    from jlog.pipeline.destination import Destination
     from jlog.pipeline.outputs import Tables
-    from jlog.pipeline.tables.table import Table
 
 PIPELINE = "pipeline"  # the settings of all but the windows
 PARSING = "parsing"  # those that may change between two batches
@@ -122,31 +123,33 @@ class Pipeline:
     # --- Beginning ----------------------------------------------------------------------------------------------------
 
     def _begin(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> None:
-        from jlog.pipeline.inputs import check_subscribers
+        from jlog.pipeline.inputs import RECORDS, check_subscribers
 
         plan = self._plan
         if plan.query is not None:  # a mistake in the query should show before hours of work
             spark._jsparkSession.sessionState().sqlParser().parsePlan(plan.query)
         known = checkpoint.settings(PIPELINE)
-        if known is None:
-            self._check_empty(tables.records, tables.quarantine)
-            checkpoint.keep_settings(PIPELINE, plan.identity)
-        elif known != plan.identity:
+        if known not in (None, plan.identity):
             raise ValueError(
                 f"the checkpoint {plan.checkpoint} belongs to a pipeline with other settings, {json.dumps(known)}; use those "
                 "again, or begin anew with another destination and another checkpoint"
             )
-        self._check_parsing(checkpoint, tables.records)
+        records = checkpoint.query(RECORDS)
+        if plan.adopt:
+            self._adopt(checkpoint, tables)
+        for table in (tables.records, tables.quarantine):
+            table.compare(records)
+        checkpoint.keep_settings(PIPELINE, plan.identity)
+        self._check_parsing(checkpoint, tables.records, tables.quarantine)
         if plan.windows is not None and tables.windows is not None:
             self._begin_windows(checkpoint, plan.windows, tables.windows)
         check_subscribers(plan)
 
-    def _begin_windows(self, checkpoint: Checkpoint, windows: Windows, table: Table) -> None:
+    def _begin_windows(self, checkpoint: Checkpoint, windows: Windows, table: Destination) -> None:
         """Spark would go on with windows of another length as if they were the same."""
         from jlog.pipeline.inputs import WINDOWS
 
-        if checkpoint.query(WINDOWS).is_new():
-            self._check_empty(table)
+        table.compare(checkpoint.query(WINDOWS))
         known = checkpoint.settings(WINDOWS)
         if known is None:
             checkpoint.keep_settings(WINDOWS, windows.identity)
@@ -157,30 +160,40 @@ class Pipeline:
                 "begin anew with another destination and another checkpoint"
             )
 
-    def _check_parsing(self, checkpoint: Checkpoint, table: Table) -> None:
-        """A batch that was cut off between the table and the quarantine has to be parsed in the same way again."""
+    def _check_parsing(self, checkpoint: Checkpoint, *tables: Destination) -> None:
+        """A batch that was cut off between the quarantine and the table has to be parsed in the same way again."""
         from jlog.pipeline.inputs import RECORDS
 
         now = {"schema": self._plan.schema, **self._plan.parser.settings}
         known = checkpoint.settings(PARSING)
         unfinished = checkpoint.query(RECORDS).unfinished() if known not in (None, now) else None
-        if unfinished is not None and table.last_batch() == unfinished:
+        if unfinished is not None and unfinished in (table.last_batch() for table in tables):
             raise ValueError(
                 f"the last run ended in the middle of a batch that it parsed with other settings, {json.dumps(known)}; run "
                 "once with those to complete the batch, then change them"
             )
         if known != now:
-            checkpoint.replace_settings(PARSING, now)
+            checkpoint.keep_settings(PARSING, now)
 
-    def _check_empty(self, *tables: Table) -> None:
+    def _adopt(self, checkpoint: Checkpoint, tables: Tables) -> None:
+        """Takes over tables of another pipeline, whose checkpoint is lost or does not fit them any more."""
+        from jlog.pipeline.inputs import RECORDS, Inputs
+
         plan = self._plan
-        content = "Parquet files" if plan.format == PARQUET else "rows of a pipeline"
-        for table in tables:
-            if not table.is_empty():
-                raise ValueError(
-                    f"{table.name} already has {content}, which the checkpoint {plan.checkpoint} does not know. Give the "
-                    "checkpoint that belongs to them with --checkpoint, or write somewhere else"
-                )
+        state = tables.records.table.state()
+        if state is None:
+            raise ValueError(f"{plan.dest} belongs to no pipeline, so there is nothing to adopt; leave out --adopt")
+        if state.pipeline == checkpoint.kept_id():
+            return
+        if state.is_partial:
+            raise JournalError(f"{plan.dest} does not say any more up to where it has been loaded, and cannot be adopted")
+        if not checkpoint.query(RECORDS).is_new():
+            raise ValueError(
+                f"--adopt needs a new --checkpoint: {plan.checkpoint} has batches of another pipeline than {plan.dest}"
+            )
+        Inputs(plan, RECORDS, checkpoint.query(RECORDS)).begin_after(state.end or [])
+        tables.quarantine.adopt()
+        tables.records.adopt()
 
     def _start(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> list[StreamingQuery]:
         from jlog.pipeline.batches import Counting, Loading
@@ -191,11 +204,14 @@ class Pipeline:
         records = checkpoint.query(RECORDS)
         inputs = Inputs(plan, RECORDS, records)
         inputs.begin()
-        loading = Loading(spark, plan, tables.records, tables.quarantine, lambda frame: inputs.sample(spark, frame))
+        sample = partial(inputs.sample, spark)
+        loading = Loading(spark, plan, tables.records, tables.quarantine, checkpoint, sample)
 
         def load(frame: DataFrame, number: int) -> None:
-            batch, positions = records.batch(number), records.positions(number)
-            wanted = expected(positions, inputs.journals(positions.end[-1] or ()), fail_on_data_loss=plan.fail_on_data_loss)
+            batch = records.batch(number)
+            ends = batch.end or [None]
+            journals = inputs.journals(ends[-1] or ())
+            wanted = expected(records.begin_of(batch), ends, journals, fail_on_data_loss=plan.fail_on_data_loss)
             good, bad = loading.add(batch, frame, wanted)
             self._note(good, bad)
             if self._reports is not None:
@@ -280,14 +296,12 @@ class Pipeline:
         is_ours = isinstance(error, (ValueError, JournalError)) and not isinstance(error, PySparkException)
         return error if is_ours else JournalError(explained(reason, self._plan.sources))
 
-    def _compact(self, number: int, *tables: Table) -> None:
+    def _compact(self, number: int, *tables: Destination) -> None:
         """Joins small files after every so many batches, also where a batch comes again after a kill."""
-        from jlog.pipeline.outputs import compact
-
         every = self._plan.compact_every
         if every is not None and (number + 1) % every == 0:
             for table in tables:
-                compact(table)
+                table.table.compact()
 
     def _note(self, good: int, bad: int) -> None:
         summary = self.summary
@@ -325,8 +339,8 @@ class Pipeline:
             query.stop()
 
     def _ask(self, spark: SparkSession, tables: Tables, text: str) -> list[dict[str, Any]]:
-        for name, table in tables.by_name.items():
-            frame = table.frame()
+        for name, one in tables.by_name.items():
+            frame = one.table.frame()
             if frame is not None:
                 frame.createOrReplaceTempView(name)
         rows = spark.sql(text).limit(ROWS_SHOWN_MAX).collect()

@@ -70,7 +70,8 @@ class PipelinePlan:
     journal_pattern: a regular expression for the journals below the one source.
     fail_on_data_loss: False goes on after records that are gone.
     evolve: what becomes of fields without a column: they go to `other`, are added as columns, or end the pipeline.
-    max_bad: the pipeline ends before more records than this go to the quarantine; None: all may."""
+    max_bad: the pipeline ends before more records than this go to the quarantine; None: all may.
+    adopt: a new checkpoint takes over dest from another pipeline, and goes on after its last batch."""
 
     sources: tuple[str, ...]
     dest: str
@@ -92,6 +93,7 @@ class PipelinePlan:
     compact_every: int | None = None
     evolve: str = OTHER
     max_bad: MaxBad | None = None
+    adopt: bool = False
 
     def __post_init__(self) -> None:
         if self.evolve != OTHER and not self.parser.needs_sample:

@@ -14,7 +14,7 @@ from jlog.errors import JournalError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jlog.pipeline.checkpoint import Offset
+    from jlog.pipeline.tables.table import Offset
     from jlog.spark.reading.sources import SparkSource
 
 RECORDS, STRETCHES = 10_000, 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,37 @@ def test_the_subscriber_moves_after_a_synced_checkpoint(root: Path, tmp_path: Pa
     assert jlog.Journal(root / "large").subscribers()["lake"].sequence == 100
     for name in ("offsets/1", "commits/1", "offsets", "commits"):
         assert synced[str(tmp_path / "checkpoint" / name)] == 0
+
+
+def test_a_subscriber_that_something_else_has_moved_ends_the_query_or_is_logged(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = r"lake stands at 50, ahead of this query at 0\. Another query, pipeline or program moves a subscriber of this name"
+    for is_fatal in (True, False):
+        reader = stream(root / "large", subscriber="lake", failOnDataLoss=str(is_fatal).lower(), startingSequence="earliest")
+        begin = reader.initialOffset()
+        jlog.Journal(root / "large").set_subscriber("lake", 50)
+        if is_fatal:
+            with pytest.raises(JournalError, match=rf"{told}.*jlogtool subscriber set .*large lake 0"):
+                reader.latestOffset(begin, ReadAllAvailable())
+        else:
+            assert reached(reader.latestOffset(begin, ReadAllAvailable())) == {"large": 100}
+    assert re.search(told, caplog.text)
+
+
+def test_removed_records_are_not_blamed_on_the_subscriber_that_did_its_work(tmp_path: Path) -> None:
+    """A second query of the same name has passed them."""
+    with jlog.Writer(tmp_path / "orders", segment_bytes=4096) as writer:
+        for _ in range(20):
+            writer.extend([b"x" * 100] * 10)
+    reader = stream(tmp_path / "orders", subscriber="lake", maxRecordsPerTrigger=10)
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+    with jlog.Reader(tmp_path / "orders", "lake") as other:
+        other.commit(150)
+    jlog.Journal(tmp_path / "orders").clean()
+    with pytest.raises(JournalError, match="lake stands at 150, ahead of this query at 0"):
+        reader.partitions(begin, end)
 
 
 def test_a_busy_subscriber_does_not_stop_the_query(root: Path) -> None:

@@ -82,6 +82,7 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
     help="available-now: read up to the ends and stop; 10s: a batch every 10 seconds, until stopped.",
 )
 @click.option("--checkpoint", metavar="DIR", help="Where Spark stores its progress.  [default: DEST.checkpoint]")
+@click.option("--adopt", is_flag=True, help="Take over DEST from a pipeline whose checkpoint is lost. Needs a new one.")
 @click.option("--quarantine", metavar="DIR", help="Where values go that cannot be parsed.  [default: DEST.quarantine]")
 @click.option("--max-bad", type=MAX_BAD, help="End before more than N records, or N% of the run's, go to the quarantine.")
 @click.option(
@@ -216,6 +217,7 @@ def plan_of(options: dict[str, Any]) -> Any:
         compact_every=options["compact_every"],
         evolve=options["evolve"],
         max_bad=options["max_bad"],
+        adopt=options["adopt"],
     )
 
 

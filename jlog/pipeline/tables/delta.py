@@ -1,7 +1,8 @@
 """A table of Delta Lake to which each batch is added once, by Delta's own transactions.
 
-Delta keeps the number of the last batch of each writer with its data (`txnAppId` and `txnVersion`), and skips a batch that it
-has. The commit's own note (`userMetadata`) has the digest of the batch.
+The note of each commit (`userMetadata`) has the state of the table after it, and so has the commit that claims the table. The
+table's property keeps the claim when Delta removes old files of its log. Delta also keeps the number of the last batch of each
+writer with its data (`txnAppId` and `txnVersion`), and skips a batch that it has.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -18,91 +20,67 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from jlog.errors import JournalError
-from jlog.pipeline.tables.files import Files, directories_of
-from jlog.pipeline.tables.table import Added, BatchId, Check, check_rows, counted, is_repeated
+from jlog.pipeline.tables.catalog_table import PROPERTY, CatalogTable
+from jlog.pipeline.tables.files import directories_of
+from jlog.pipeline.tables.table import AnotherPipeline, Check, TableState, check_rows, counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 logger = logging.getLogger("jlog.spark")
 
-NOTE_KEY = "jlog"
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 VERSION = re.compile(r"\d{20}\.json", re.ASCII)
 LOG_FILES = (".json", ".crc", ".checkpoint.parquet")
 MAPPING = "delta.columnMapping.mode"
 REFUSED = set(" ,;{}()\n\t=")  # in names of columns, unless the table maps them to others
 
-
-@dataclass(frozen=True)
-class Note:
-    """The note of a commit. pipeline: the id of the writer. batch and digest: None where a restored table has no batch yet.
-    attempt: grows with each batch that was taken back, since Delta would skip the batch's number for the same writer."""
-
-    pipeline: str
-    attempt: int
-    batch: int | None
-    digest: str | None
-
-    @property
-    def as_json(self) -> str:
-        return json.dumps({NOTE_KEY: asdict(self)})
-
-    @classmethod
-    def of(cls, text: str | None) -> Note | None:
-        """Returns the note in this text; None where it is of somebody else."""
-        return cls(**json.loads(text)[NOTE_KEY]) if text is not None and text.startswith(f'{{"{NOTE_KEY}": {{') else None
+Entries = list[dict[str, Any]]  # of one version in Delta's log
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A version of the table that a pipeline has committed. rows: as the tasks have reported them."""
+    """A version of the table that a pipeline has committed. attempt: grows with each batch that was taken back, since Delta
+    would skip the batch's number for the same writer."""
 
     version: int
-    rows: int
-    note: Note
+    state: TableState
+    attempt: int = 0
+
+    @classmethod
+    def of(cls, version: int, entries: Entries) -> Commit | None:
+        """Returns the commit of these entries; None where it is of somebody else."""
+        for text in (entry["commitInfo"].get("userMetadata") for entry in entries if "commitInfo" in entry):
+            if text is not None and text.startswith(f'{{"{PROPERTY}": {{'):
+                state = replace(TableState.of(json.dumps(json.loads(text)[PROPERTY])), rows=_rows_in(entries))
+                return cls(version, state, json.loads(text)["attempt"])
+        return None
 
 
-class DeltaTable:
-    """A table at a path, or of a catalog. pipeline: an id that the checkpoint keeps. evolves: whether new columns are added."""
+def _note(state: TableState, attempt: int) -> str:
+    return json.dumps({PROPERTY: json.loads(replace(state, rows=0).as_json), "attempt": attempt})
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        name: str,
-        pipeline: str,
-        partition_by: Sequence[str] = (),
-        *,
-        is_path: bool = True,
-        evolves: bool = False,
-    ) -> None:
-        self.name = name
-        self._spark = spark
-        self._pipeline = pipeline
-        self._partition_by = partition_by
-        self._is_path = is_path
-        self._evolves = evolves
-        self._files = Files(spark)
-        self._sql_name = f"delta.`{name.replace('`', '``')}`" if is_path else name
-        self._location: str | None = None
-        self._last: Commit | None = None
+
+class DeltaTable(CatalogTable):
+    """A table at a path, or of a catalog."""
+
+    _last: Commit | None = None
+    _location: str | None = None
 
     # --- Reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _sql_name(self) -> str:
+        return f"delta.`{self.name.replace('`', '``')}`" if self._is_path else self.name
 
     def exists(self) -> bool:
         if self._is_path:
             return self._files.exists(f"{self.name}/_delta_log")
         return bool(self._spark.catalog.tableExists(self.name))
 
-    def is_empty(self) -> bool:
-        """Says whether no pipeline has added a batch. Rows of other writers do not count."""
-        if not self.exists():
-            return not self._is_path or self._files.is_empty(self.name)
-        return self._find(lambda _: True) is None
-
-    def last_batch(self) -> int | None:
-        last = self._newest() if self.exists() else None
-        return None if last is None else last.note.batch
+    def state(self) -> TableState | None:
+        found = self._newest() if self.exists() else None
+        return None if found is None else found.state
 
     def frame(self) -> DataFrame | None:
         if not self.exists():
@@ -114,27 +92,47 @@ class DeltaTable:
 
     def takes_column(self, name: str) -> bool:
         """Says whether a column of this name can be added. A table of another writer may not map names."""
-        if not REFUSED.intersection(name) or not self.exists():
-            return True
-        properties = self._spark.sql(f"DESCRIBE DETAIL {self._sql_name}").select("properties").collect()[0][0]
-        return properties.get(MAPPING) in ("name", "id")
+        return not REFUSED.intersection(name) or not self.exists() or self._properties().get(MAPPING) in ("name", "id")
+
+    def _properties(self) -> dict[str, str]:
+        return {row["key"]: row["value"] for row in self._spark.sql(f"SHOW TBLPROPERTIES {self._sql_name}").collect()}
 
     def _newest(self) -> Commit | None:
-        return self._find(lambda note: note.pipeline == self._pipeline)
+        """Returns the newest commit of a pipeline; or, where Delta has removed it from its log, the claim."""
+        self._last = self._commit_before(self._version() + 1)
+        if self._last is not None:
+            return self._last
+        claim = self._properties().get(PROPERTY)
+        return None if claim is None else Commit(-1, replace(TableState.of(claim), is_partial=True))
 
-    def _find(self, wanted: Callable[[Note], bool]) -> Commit | None:
-        """Returns the newest commit with such a note."""
-        for version, entries in self._history():
-            found = [Note.of(entry["commitInfo"].get("userMetadata")) for entry in entries if "commitInfo" in entry]
-            note = found[0] if found else None
-            if note is not None and wanted(note):
-                return Commit(version, _rows_in(entries), note)
+    def _commit_before(self, end: int) -> Commit | None:
+        """Returns the newest commit of a pipeline below this version. A table that others have restored is what it was."""
+        upto = end - 1
+        for version, entries in self._history(end):
+            found = Commit.of(version, entries) if version <= upto else None
+            if found is not None:
+                return found
+            if version <= upto:
+                upto = self._restored_to(version, entries)
         return None
 
-    def _history(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """Yields each version that Delta's log has, the newest first, and its entries there. The driver reads them: with
-        DESCRIBE HISTORY executors do, and leave out what they do not see."""
-        version = self._version()
+    def _restored_to(self, version: int, entries: Entries) -> int:
+        """Returns the version to which this one has restored the table; or itself."""
+        for info in (entry["commitInfo"] for entry in entries if "commitInfo" in entry):
+            if info.get("operation") == "RESTORE":
+                wanted = info.get("operationParameters", {}).get("version")
+                if wanted is None:
+                    raise JournalError(
+                        f"version {version} of {self.name} has restored the table to a time, and does not say which batches it "
+                        f"has. Restore it to the version of that time: RESTORE TABLE {self._sql_name} TO VERSION AS OF …"
+                    )
+                return int(wanted)
+        return version
+
+    def _history(self, end: int) -> Iterator[tuple[int, Entries]]:
+        """Yields each version below this one that Delta's log has, the newest first, and its entries there. The driver reads
+        them: with DESCRIBE HISTORY executors do, and leave out what they do not see."""
+        version = end - 1
         while (entries := self._entries(version)) is not None:
             yield version, entries
             version -= 1
@@ -143,7 +141,7 @@ class DeltaTable:
         """Returns the newest version. The log may have files of many thousands of versions, and is listed only where nothing
         says where its end is."""
         log = f"{self._root()}/_delta_log"
-        if self._last is not None:
+        if self._last is not None and self._files.exists(self._log_file(self._last.version)):
             version = self._last.version
         elif (checkpoint := self._files.read(f"{log}/_last_checkpoint")) is not None:
             version = int(json.loads(checkpoint)["version"])
@@ -157,55 +155,91 @@ class DeltaTable:
     def _log_file(self, version: int) -> str:
         return f"{self._root()}/_delta_log/{version:020}.json"
 
-    def _entries(self, version: int) -> list[dict[str, Any]] | None:
+    def _entries(self, version: int) -> Entries | None:
         """Returns what Delta's log has of this version; None where it has nothing."""
         text = None if version < 0 else self._files.read(self._log_file(version))
         return None if text is None else [json.loads(line) for line in text.splitlines()]
 
     # --- Adding -------------------------------------------------------------------------------------------------------
 
-    def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
-        """Adds the rows; see Table.add. Delta makes a commit visible at once. So one that does not hold what was written is
-        taken back: the table is restored to the version before."""
-        if self._last is None:
-            if not self.exists():
-                self._create(frame)
-            self._last = self._newest()
-        last = self._last
-        if last is None or not is_repeated(batch, _batch_of(last), self.name):
-            return Added(self._write(batch, frame, last, check), True)
-        if not self._is_read_since(last.version):
-            self._check(last, None, last.rows)  # the driver may have been killed before it has looked
-        return Added(last.rows, False)
+    def claim(self, new: TableState, known: TableState | None) -> None:
+        """Delta does not compare before it sets a property. So the first one of several claims counts: a pipeline that finds
+        another's between what it knew and its own puts that back."""
+        before = self._version()
+        if self.state() != known:
+            raise AnotherPipeline(self.name, self.state())
+        self._set_claim(new)
+        versions = range(before + 1, self._version() + 1)
+        commits = [one for version in versions if (one := Commit.of(version, self._entries(version) or [])) is not None]
+        if commits[0].state.pipeline != new.pipeline:
+            self._set_claim(commits[0].state)
+            raise AnotherPipeline(self.name, commits[0].state)
 
-    def _create(self, frame: DataFrame) -> None:
-        """Creates the table without rows, so that there is a version to which it can be restored."""
-        empty = self._spark.createDataFrame([], frame.schema).write.format("delta").mode("append")
-        if self._evolves or any(REFUSED.intersection(name) for name in frame.columns):
-            empty = empty.option(MAPPING, "name")
-        self._save(empty.partitionBy(*self._partition_by))
-        self._sync(0)
+    def _set_claim(self, state: TableState) -> None:
+        text = replace(state, rows=0).as_json.replace("\\", r"\\").replace("'", r"\'")
+        with self._noted(_note(state, 0)):
+            self._spark.sql(f"ALTER TABLE {self._sql_name} SET TBLPROPERTIES ('{PROPERTY}' = '{text}')")
 
-    def _write(self, batch: BatchId, frame: DataFrame, last: Commit | None, check: Check) -> int:
-        attempt = 0 if last is None else last.note.attempt
-        note = Note(self._pipeline, attempt, batch.number, batch.digest)
+    @contextmanager
+    def _noted(self, note: str) -> Iterator[None]:
+        """Has Delta store the note with the commits of this session."""
+        self._spark.conf.set(NOTE, note)
+        try:
+            yield
+        finally:
+            self._spark.conf.unset(NOTE)
+
+    def write(self, new: TableState, known: TableState | None, frame: DataFrame, check: Check) -> int:
+        """See Table.write. Delta makes a commit visible at once. So one that does not hold what was written is taken back: the
+        table is restored to the version before."""
+        if known is None:
+            claim = replace(new, batch=None, end=None)
+            if self.exists():
+                self.claim(claim, None)
+            else:
+                self._create(frame, claim)
+        before = self._newest()
+        if before is None or before.state.pipeline != new.pipeline:
+            raise AnotherPipeline(self.name, None if before is None else before.state)
+        assert new.batch is not None
         rows, written = counted(frame)
-        writer = rows.write.format("delta").mode("append").option("userMetadata", note.as_json)
-        writer = writer.option("txnAppId", f"jlog-{self._pipeline}-{attempt}").option("txnVersion", str(batch.number))
+        writer = rows.write.format("delta").mode("append").option("userMetadata", _note(new, before.attempt))
+        writer = writer.option("txnAppId", f"jlog-{new.pipeline}-{before.attempt}")
+        writer = writer.option("txnVersion", str(new.batch.number))
         self._save(writer.option("mergeSchema", str(self._evolves).lower()))
-        self._last = self._newest()
-        if self._last is None or self._last.note != note:
+        commit = self._newest()
+        if commit is None or (commit.state.pipeline, commit.state.batch) != (new.pipeline, new.batch):
             raise JournalError(
-                f"{self.name} has skipped batch {batch.number}: it already has a batch of this number, which is older than "
+                f"{self.name} has skipped batch {new.batch.number}: it already has a batch of this number, which is older than "
                 "its history. Begin anew with another destination and another checkpoint"
             )
         try:
             check(written())
         except JournalError:
-            self._take_back(self._last, last)
+            self._take_back(commit, before)
             raise
-        self._check(self._last, last, written())
-        return self._last.rows
+        self._check(commit, before, written())
+        return commit.state.rows
+
+    def complete(self, state: TableState) -> None:  # noqa: ARG002
+        commit = self._newest()
+        if commit is not None and commit.state.batch is not None and not self._is_read_since(commit.version):
+            self._check(commit, self._commit_before(commit.version), commit.state.rows)
+
+    def _create(self, frame: DataFrame, claim: TableState) -> None:
+        """Creates the table without rows, so that there is a version to which it can be restored. Of several pipelines that
+        create it in the same moment, one does."""
+        creator = self._spark.createDataFrame([], frame.schema).writeTo(self._sql_name).using("delta")
+        if self._evolves or any(REFUSED.intersection(name) for name in frame.columns):
+            creator = creator.tableProperty(MAPPING, "name")
+        try:
+            with self._noted(_note(claim, 0)):
+                self._partitioned(creator).tableProperty(PROPERTY, claim.as_json).create()
+        except PySparkException as error:
+            if not self.exists():
+                raise
+            raise AnotherPipeline(self.name, self.state()) from error
+        self._sync(0)
 
     def _save(self, writer: Any) -> None:
         if self._is_path:
@@ -258,21 +292,15 @@ class DeltaTable:
                 f"versions already. Restore the table to version {commit.version - 1}, or bring these files to where the "
                 f"driver and all executors share them"
             )
-        note = Note(self._pipeline, commit.note.attempt + 1, None, None)
-        if before is not None:
-            note = Note(self._pipeline, commit.note.attempt + 1, before.note.batch, before.note.digest)
-        self._spark.conf.set(NOTE, note.as_json)
-        try:
+        state = replace(commit.state, batch=None, end=None) if before is None else before.state
+        with self._noted(_note(state, commit.attempt + 1)):
             self._spark.sql(f"RESTORE TABLE {self._sql_name} TO VERSION AS OF {commit.version - 1}")
-        finally:
-            self._spark.conf.unset(NOTE)
-        restore = self._find(lambda known: known == note)
-        restored = commit.version + 1 if restore is None else restore.version
-        self._last = None
-        if restored != commit.version + 1:  # another writer's commit came between the look and the RESTORE
+        restored = self._newest()
+        version = commit.version + 1 if restored is None else restored.version
+        if version != commit.version + 1:  # another writer's commit came between the look and the RESTORE
             raise JournalError(
-                f"{self.name}: version {restored} has taken back version {commit.version}, whose rows the driver does not "
-                f"find. Other writers wrote the versions from {commit.version + 1} to {restored - 1} in the same moment, "
+                f"{self.name}: version {version} has taken back version {commit.version}, whose rows the driver does not "
+                f"find. Other writers wrote the versions from {commit.version + 1} to {version - 1} in the same moment, "
                 "which are taken back too: let these writers write them again. Delta keeps their files until VACUUM removes "
                 "them"
             )
@@ -289,21 +317,15 @@ class DeltaTable:
     # --- Small files --------------------------------------------------------------------------------------------------
 
     def compact(self) -> None:
-        """Joins small files into larger ones. Readers see the same rows all the time."""
         if self.exists():
             self._spark.sql(f"OPTIMIZE {self._sql_name}")
             self._sync(self._version())
 
 
-def _rows_in(entries: list[dict[str, Any]]) -> int:
+def _rows_in(entries: Entries) -> int:
     """Returns the rows that a commit has added, by its metrics; or by the statistics of its files, where it has no metrics."""
     for entry in entries:
         rows = entry.get("commitInfo", {}).get("operationMetrics", {}).get("numOutputRows")
         if rows is not None:
             return int(rows)
     return sum(json.loads(entry["add"].get("stats") or "{}").get("numRecords", 0) for entry in entries if "add" in entry)
-
-
-def _batch_of(commit: Commit) -> BatchId | None:
-    note = commit.note
-    return None if note.batch is None or note.digest is None else BatchId(note.batch, note.digest)

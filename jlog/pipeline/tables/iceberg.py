@@ -1,7 +1,8 @@
 """An Iceberg table to which each batch is added once, by Iceberg's own snapshots: write, audit, publish.
 
 A batch is staged as a snapshot that no reader sees, and checked. Then one commit publishes it and moves a tag to it. The tag
-has the name of the pipeline, and keeps the last batch's snapshot, whose summary says which batch it is, when old ones expire.
+has the name of the pipeline, and keeps the last batch's snapshot when old ones expire. Its summary has the state of the table
+after the batch; a property of the table has the claim.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
 from jlog.errors import JournalError
-from jlog.pipeline.tables.files import Files, directories_of
-from jlog.pipeline.tables.table import Added, BatchId, Check, check_rows, counted, is_repeated
+from jlog.pipeline.tables.catalog_table import PROPERTY, CatalogTable
+from jlog.pipeline.tables.files import directories_of
+from jlog.pipeline.tables.table import AnotherPipeline, Check, TableState, check_rows, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,45 +29,28 @@ STAGES = "write.wap.enabled"
 STAGED_AS = "spark.wap.id"
 STAGED_ID = "wap.id"  # in a snapshot's summary
 TAG = "jlog-"
-BATCH_ID = re.compile(r"jlog:(?P<pipeline>\w+):(?P<number>\d+):(?P<digest>\w+)")
+# Each batch adds a file that lists all snapshots: without the second one their number would grow with each batch.
+PROPERTIES = {STAGES: "true", "write.metadata.delete-after-commit.enabled": "true"}
 
 
-class IcebergTable:
-    """A table at a path, or of a catalog. pipeline: an id that the checkpoint keeps. evolves: whether new columns are added."""
+class IcebergTable(CatalogTable):
+    """A table at a path, or of a catalog."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        name: str,
-        pipeline: str,
-        partition_by: Sequence[str] = (),
-        *,
-        is_path: bool = True,
-        evolves: bool = False,
-    ) -> None:
-        self.name = name
-        self._spark = spark
-        self._pipeline = pipeline
-        self._partition_by = partition_by
-        self._is_path = is_path
-        self._evolves = evolves
-        self._files = Files(spark)
-        self._sql_name = _name_of_path(spark, name) if is_path else name
+    _sql: str | None = None
 
     # --- Reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _sql_name(self) -> str:
+        if self._sql is None:
+            self._sql = _name_of_path(self._spark, self.name) if self._is_path else self.name
+        return self._sql
 
     def exists(self) -> bool:
         return bool(self._spark.catalog.tableExists(self._sql_name))
 
-    def is_empty(self) -> bool:
-        """Says whether no pipeline has added a batch. Rows of other writers do not count."""
-        if not self.exists():
-            return not self._is_path or self._files.is_empty(self.name)
-        return not any(str(name).startswith(TAG) for name in self._load().refs())
-
-    def last_batch(self) -> int | None:
-        last = self._newest(self._load()) if self.exists() else None
-        return None if last is None else last[0].number
+    def state(self) -> TableState | None:
+        return _state_of(self._load()) if self.exists() else None
 
     def frame(self) -> DataFrame | None:
         if not self.exists():
@@ -77,23 +64,6 @@ class IcebergTable:
         table.refresh()
         return table
 
-    def _newest(self, table: Any) -> tuple[BatchId, Any] | None:
-        """Returns the last batch of this pipeline, and its snapshot."""
-        tag = table.refs().get(self._tag)
-        snapshot = None if tag is None else table.snapshot(tag.snapshotId())
-        if snapshot is None:
-            return None
-        found = BATCH_ID.fullmatch(snapshot.summary().get(STAGED_ID) or "")
-        if found is None or found["pipeline"] != self._pipeline:
-            raise JournalError(
-                f"the tag {self._tag} of {self.name} points to a snapshot that this pipeline did not create; remove the tag"
-            )
-        return BatchId(int(found["number"]), found["digest"]), snapshot
-
-    @property
-    def _tag(self) -> str:
-        return f"{TAG}{self._pipeline}"
-
     def place(self) -> str | None:
         return str(self._load().location()) if self.exists() else None
 
@@ -102,50 +72,75 @@ class IcebergTable:
 
     # --- Adding -------------------------------------------------------------------------------------------------------
 
-    def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
-        """Adds the rows; see Table.add. Rows that are not as they were written are never seen."""
-        if not self.exists():
-            self._create(frame)
+    def claim(self, new: TableState, known: TableState | None) -> None:
+        """Sets the property if nobody has changed the table since it was looked at."""
         table = self._load()
-        last = self._newest(table)
-        if last is not None and is_repeated(batch, last[0], self.name):
-            self._sync(last[1], table)  # the driver may have been killed before it has done so
-            return Added(int(last[1].summary().get("added-records") or 0), False)
-        return Added(self._write(batch, frame, table, check, is_first=last is None), True)
+        operations = table.operations()
+        base = operations.refresh()
+        state = _state_of(table)
+        if state != known:
+            raise AnotherPipeline(self.name, state)
+        found = self._spark.sparkContext._jvm.java.util.HashMap(base.properties())  # type: ignore[union-attr]
+        found.put(PROPERTY, new.as_json)
+        try:
+            operations.commit(base, base.replaceProperties(found))
+        except Py4JJavaError as error:
+            if "CommitFailedException" not in str(error.java_exception):
+                raise
+            self.claim(new, known)  # another writer was faster
 
-    def _write(self, batch: BatchId, frame: DataFrame, table: Any, check: Check, *, is_first: bool) -> int:
+    def write(self, new: TableState, known: TableState | None, frame: DataFrame, check: Check) -> int:
+        """See Table.write. Rows that are not as they were written are never seen."""
+        if known is None:
+            claim = replace(new, batch=None, end=None)
+            if self.exists():
+                self.claim(claim, None)
+            else:
+                self._create(frame, claim)
+        table = self._load()
+        before = _state_of(table)
+        if before is None or before.pipeline != new.pipeline:
+            raise AnotherPipeline(self.name, before)
         if table.properties().get(STAGES) != "true":
             table.updateProperties().set(STAGES, "true").commit()
-        written = self._stage(batch, frame, table)
+        written = self._stage(new, frame, table)
         check(written)
         table.refresh()
-        snapshot = self._staged(batch, table)
+        snapshot = self._staged(new, table)
         self._check(snapshot, table, written)
         publishing = table.manageSnapshots().cherrypick(snapshot.snapshotId())
-        tagged = publishing.createTag if is_first else publishing.replaceTag
-        tagged(self._tag, snapshot.snapshotId()).commit()
+        tag = f"{TAG}{new.pipeline}"
+        tagged = publishing.createTag if table.refs().get(tag) is None else publishing.replaceTag
+        tagged(tag, snapshot.snapshotId()).commit()
         self._sync(snapshot, table)
         return written
 
-    def _create(self, frame: DataFrame) -> None:
-        from pyspark.sql import functions as f
+    def complete(self, state: TableState) -> None:
+        table = self._load()
+        snapshot = _tagged(table, state.pipeline)
+        if snapshot is not None:
+            self._sync(snapshot, table)  # the driver may have been killed before it has done so
 
-        writer = self._spark.createDataFrame([], frame.schema).writeTo(self._sql_name).using("iceberg")
-        if self._partition_by:
-            writer = writer.partitionedBy(*(f.col(f"`{name}`") for name in self._partition_by))
-        writer.tableProperty(STAGES, "true").create()
+    def _create(self, frame: DataFrame, claim: TableState) -> None:
+        creator = self._partitioned(self._spark.createDataFrame([], frame.schema).writeTo(self._sql_name).using("iceberg"))
+        for name, value in {**PROPERTIES, PROPERTY: claim.as_json}.items():
+            creator = creator.tableProperty(name, value)
+        try:
+            creator.create()
+        except PySparkException as error:
+            if not self.exists():
+                raise
+            raise AnotherPipeline(self.name, self.state()) from error
 
-    def _id_of(self, batch: BatchId) -> str:
-        return f"jlog:{self._pipeline}:{batch.number}:{batch.digest}"
-
-    def _stage(self, batch: BatchId, frame: DataFrame, table: Any) -> int:
+    def _stage(self, new: TableState, frame: DataFrame, table: Any) -> int:
         """Writes the rows to files, and a snapshot that no reader sees."""
         session = frame.sparkSession  # that of the query, a copy of ours
         rows, written = counted(self._aligned(frame, table))
         # Without a shuffle after the count: it may repeat a task, whose rows would be counted again.
         writer = rows.writeTo(self._sql_name).option("distribution-mode", "none").option("fanout-enabled", "true")
+        writer = writer.option(f"snapshot-property.{PROPERTY}", new.as_json)
         session.sql(f"REFRESH TABLE {self._sql_name}")
-        session.conf.set(STAGED_AS, self._id_of(batch))
+        session.conf.set(STAGED_AS, _id_of(new))
         try:
             writer.append()
         finally:
@@ -166,12 +161,12 @@ class IcebergTable:
         missing = [f.lit(None).cast(one.dataType).alias(one.name) for one in known if one.name.lower() not in given]
         return frame.select("*", *missing) if missing else frame
 
-    def _staged(self, batch: BatchId, table: Any) -> Any:
+    def _staged(self, new: TableState, table: Any) -> Any:
         """Returns the newest snapshot with this batch; a killed driver may have left others."""
-        found = [one for one in table.snapshots().iterator() if one.summary().get(STAGED_ID) == self._id_of(batch)]
+        found = [one for one in table.snapshots().iterator() if one.summary().get(STAGED_ID) == _id_of(new)]
         if not found:
             raise JournalError(
-                f"{self.name} has no snapshot of batch {batch.number}, which was written; was the table replaced?"
+                f"{self.name} has no snapshot of the batch {_id_of(new)}, which was written; was the table replaced?"
             )
         return found[-1]
 
@@ -199,7 +194,6 @@ class IcebergTable:
     # --- Small files --------------------------------------------------------------------------------------------------
 
     def compact(self) -> None:
-        """Joins small files into larger ones. Readers see the same rows all the time."""
         if self.exists():
             jvm: Any = self._spark.sparkContext._jvm
             table = self._load()
@@ -207,6 +201,45 @@ class IcebergTable:
             table.refresh()
             if table.currentSnapshot() is not None:
                 self._sync(table.currentSnapshot(), table)
+
+
+def _state_of(table: Any) -> TableState | None:
+    """Returns the state that the tag's snapshot has; before the first batch the claim. Where others have rolled the table back,
+    the last batch is the newest one that it still has."""
+    text = table.properties().get(PROPERTY)
+    if text is None:
+        return None
+    claim = TableState.of(text)
+    last, ancestor = _tagged(table, claim.pipeline), table.currentSnapshot()
+    while last is not None:
+        summary = {} if ancestor is None else ancestor.summary()
+        if ancestor is None or last.snapshotId() in (ancestor.snapshotId(), int(summary.get("source-snapshot-id") or -1)):
+            break  # it is published; or what is between them has expired
+        if ancestor.sequenceNumber() < last.sequenceNumber():
+            last = _batch_in(table, ancestor, claim.pipeline) or (None if ancestor.parentId() is None else last)
+        ancestor = None if ancestor.parentId() is None else table.snapshot(ancestor.parentId())
+    if last is None:
+        return claim
+    summary = last.summary()
+    return replace(TableState.of(summary.get(PROPERTY)), rows=int(summary.get("added-records") or 0))
+
+
+def _batch_in(table: Any, snapshot: Any, pipeline: str) -> Any:
+    """Returns the snapshot, or that from which it was made when it was published, if a batch of the pipeline is in it."""
+    source = snapshot.summary().get("source-snapshot-id")
+    found = snapshot if source is None else table.snapshot(int(source))
+    text = None if found is None else found.summary().get(PROPERTY)
+    return found if text is not None and TableState.of(text).pipeline == pipeline else None
+
+
+def _tagged(table: Any, pipeline: str) -> Any:
+    tag = table.refs().get(f"{TAG}{pipeline}")
+    return None if tag is None else table.snapshot(tag.snapshotId())
+
+
+def _id_of(state: TableState) -> str:
+    assert state.batch is not None
+    return f"jlog:{state.pipeline}:{state.batch.number}:{state.batch.digest}"
 
 
 def _name_of_path(spark: SparkSession, path: str) -> str:

@@ -1,36 +1,76 @@
-"""A table takes each batch of a query once, and knows the batch that it took last."""
+"""A table takes each batch of a query once, and says itself which pipeline it belongs to and which batch it took last."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jlog.errors import JournalError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+Offset = dict[str, Any]  # of a source; Spark keeps it as JSON
+
 
 @dataclass(frozen=True)
 class BatchId:
     """A batch of a streaming query. number: Spark's. digest: of the source positions where it begins and ends. Spark may build
-    another batch under the same number where its checkpoint has lost its newest files."""
+    another batch under the same number where its checkpoint has lost its newest files. end: these positions."""
 
     number: int
     digest: str
+    end: list[Offset | None] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
-class Added:
-    """The rows of a batch that are in the table. is_new: whether this call has added them."""
+class TableState:
+    """What a table says of itself. It is stored in the table, in one step with the rows of a batch.
 
-    rows: int
-    is_new: bool
+    pipeline: the id of the pipeline that it belongs to. checkpoint: the place of that pipeline's checkpoint.
+    batch: the last batch that it took, of this pipeline; None before the first one.
+    rows: the number of the batch's rows; not stored where the table's format counts them itself.
+    end: the source positions up to which it has been loaded, by this pipeline or by one before.
+    is_partial: the table's own history was cleaned, and does not say what its last batch is."""
+
+    pipeline: str
+    checkpoint: str
+    batch: BatchId | None = None
+    rows: int = 0
+    end: list[Offset | None] | None = None
+    is_partial: bool = False
+
+    @property
+    def as_json(self) -> str:
+        found = asdict(replace(self, batch=self.batch and replace(self.batch, end=None)))
+        return json.dumps({name: value for name, value in found.items() if value not in (None, 0, False)})
+
+    @classmethod
+    def of(cls, text: str) -> TableState:
+        found = json.loads(text)
+        batch = found.pop("batch", None)
+        return cls(**found, batch=None if batch is None else BatchId(batch["number"], batch["digest"]))
+
+    def after(self, batch: BatchId, rows: int = 0) -> TableState:
+        """Returns the state once this batch was added."""
+        return replace(self, batch=batch, rows=rows, end=batch.end, is_partial=False)
 
 
 class RowsMissing(JournalError):
     """The driver does not find all rows that the tasks have written."""
+
+
+class AnotherPipeline(JournalError):
+    """The table belongs to another pipeline, which may have claimed it in the same moment."""
+
+    def __init__(self, table: str, state: TableState | None) -> None:
+        of = "another pipeline" if state is None else f"another pipeline, with the checkpoint {state.checkpoint}"
+        super().__init__(
+            f"{table} belongs to {of}. Use the checkpoint of that pipeline, or write somewhere else. Where that checkpoint is "
+            "lost: --adopt and a new --checkpoint take over the table, and go on after its last batch"
+        )
 
 
 # Is called with the number of rows that the tasks have written, before they count. It raises JournalError for a wrong one.
@@ -42,16 +82,24 @@ class Table(Protocol):
 
     name: str
 
-    def is_empty(self) -> bool:
-        """Says whether there is nothing that a reader would find."""
+    def state(self) -> TableState | None:
+        """Returns what the table says now; None where it belongs to no pipeline, or is not there."""
 
-    def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
-        """Adds the rows, if the table does not have this batch already: as a whole or not at all for every reader, and for
-        good. Raises JournalError where the batch does not follow the last one (see `is_repeated`), where the driver does not
-        find the rows that the tasks have written (see `check_rows`), or where `check` does. Then the batch is discarded."""
+    def is_free(self) -> bool:
+        """Says whether a pipeline can begin to write there: to a table of other writers, but not beside other files."""
 
-    def last_batch(self) -> int | None:
-        """Returns the number of the batch that it took last; None where it has none."""
+    def claim(self, new: TableState, known: TableState | None) -> None:
+        """Has the table, which must be there, belong to a pipeline. Raises AnotherPipeline where it does not say any more what
+        is known of it: of pipelines that begin in the same moment, one gets it."""
+
+    def write(self, new: TableState, known: TableState | None, frame: DataFrame, check: Check) -> int:
+        """Adds the batch of the new state and returns the number of its rows: as a whole or not at all for every reader, and
+        for good. known: what the table has said before; it is claimed where that is None. Raises JournalError where the driver
+        does not find the rows that the tasks have written (see `check_rows`), or where `check` does. Then the batch is
+        discarded."""
+
+    def complete(self, state: TableState) -> None:
+        """Completes the batch of this state, where the driver was killed after it was added, and before it was looked at."""
 
     def frame(self) -> DataFrame | None:
         """Returns all rows; None where there are none yet."""
@@ -62,22 +110,8 @@ class Table(Protocol):
     def takes_column(self, name: str) -> bool:
         """Says whether a column of this name can be added."""
 
-
-def is_repeated(batch: BatchId, last: BatchId | None, table: str) -> bool:
-    """Says whether the table has this batch already. last: the batch that it took last; it need not have taken every one.
-    Raises JournalError where the batch is another one under the same number, or an earlier one."""
-    if last is None or batch.number > last.number:
-        return False
-    if batch == last:
-        return True
-    if batch.number == last.number:
-        problem = f"Spark comes with other records under the number {batch.number} of a batch that {table} has"
-    else:
-        problem = f"Spark comes with batch {batch.number}, and the last one that {table} has is {last.number}"
-    raise JournalError(
-        f"{problem}: the checkpoint has lost files, or is an older copy. Bring its newest files back, or begin anew with "
-        f"another destination and another checkpoint"
-    )
+    def compact(self) -> None:
+        """Joins small files into larger ones. Readers see the same rows all the time."""
 
 
 def counted(frame: DataFrame) -> tuple[DataFrame, Callable[[], int]]:

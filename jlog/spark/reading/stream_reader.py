@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from jlog.errors import JournalError
+from jlog.errors import JournalError, PositionLost
 from jlog.spark.reading.backlogs import Backlogs
 from jlog.spark.reading.columns import OutputColumns
 from jlog.spark.reading.ends import EndFinder
@@ -52,7 +52,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.end is not None:
             raise ValueError("a stream has no end: endingSequence and endingTimestamp are for spark.read")
         self._columns = OutputColumns(schema)
-        self._subscription = Subscription(self._options.subscriber, self._options.checkpoint)
+        self._subscription = Subscription(
+            self._options.subscriber, self._options.checkpoint, fail_on_data_loss=self._options.fail_on_data_loss
+        )
         self._sources: dict[str, SparkSource] = {}
         self._looked = 0.0
         self._behind: set[str] = set()  # archives that the query waits for
@@ -264,7 +266,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = self._start_of(source, start, last)
             if begin is None:
                 continue
-            begin = source.retained_from(begin, fail_on_data_loss=self._options.fail_on_data_loss)
+            try:
+                begin = source.retained_from(begin, fail_on_data_loss=self._options.fail_on_data_loss)
+            except PositionLost:
+                self._subscription.check(source, begin)  # what is gone was held back until something else moved it
+                raise
             if begin > last and self._options.fail_on_data_loss:
                 raise JournalError(
                     f"{source.path}: the query's first batch ends at sequence {last}, but startingSequence is at {begin} now: "

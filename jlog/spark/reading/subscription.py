@@ -8,7 +8,7 @@ import os
 from contextlib import suppress
 
 import jlog
-from jlog.errors import SubscriberBusy, SubscriberExists
+from jlog.errors import JournalError, SubscriberBusy, SubscriberExists
 from jlog.options import retention_of
 from jlog.spark.reading.sources import SparkSource
 from jlog.spark.syncing import sync
@@ -20,9 +20,10 @@ logger = logging.getLogger("jlog.spark")
 class Subscription:
     """Holds the name only while it moves the subscriber, so that a query that is started anew never finds it busy."""
 
-    def __init__(self, name: str | None, checkpoint: str | None = None) -> None:
+    def __init__(self, name: str | None, checkpoint: str | None = None, *, fail_on_data_loss: bool = True) -> None:
         """checkpoint: the query's, where that is a directory that this process sees."""
         self._name = name
+        self._fail_on_data_loss = fail_on_data_loss
         self._checkpoint = checkpoint
         self._moved: dict[str, int] = {}
         self._first_in: list[str] = []  # journals that had no subscriber before, and are not logged yet
@@ -61,7 +62,7 @@ class Subscription:
 
     def move(self, source: SparkSource, sequence: int) -> None:
         """Moves the subscriber, only forward. A process that holds the name just now keeps it: a later commit moves it as
-        far."""
+        far. Raises JournalError where something else has moved it further than the query is."""
         if self._name is None or self._moved.get(source.name, -1) >= sequence:
             return
         self._sync_checkpoint()
@@ -69,12 +70,35 @@ class Subscription:
             self.create(source, sequence)
         try:
             with jlog.Reader(source.path, self._name, start=sequence) as reader:
-                if sequence > reader.committed:
+                stands = reader.committed
+                if sequence > stands:
                     reader.commit(sequence, durable=True)
         except SubscriberBusy as error:
             logger.warning("%s; it is not moved to %d by this commit", error, sequence)
             return
+        self._check_ahead(source, sequence, stands)
         self._moved[source.name] = sequence
+
+    def check(self, source: SparkSource, sequence: int) -> None:
+        """Raises JournalError where something else has moved the subscriber further than this position of the query."""
+        self._check_ahead(source, sequence, self.position(source) or 0)
+
+    def _check_ahead(self, source: SparkSource, sequence: int, stands: int) -> None:
+        """The query itself moves its subscriber only to where its checkpoint is. So one that is ahead is not the query's
+        alone, and holds back too little for it."""
+        if stands <= sequence:
+            return
+        told = (
+            f"{source.path}: the subscriber {self._name} stands at {stands}, ahead of this query at {sequence}. Another query, "
+            "pipeline or program moves a subscriber of this name, or the query's checkpoint is an older copy. The records "
+            "between them are not held back for this query any more"
+        )
+        if self._fail_on_data_loss:
+            raise JournalError(
+                f"{told}. Give each query a subscriber of its own, or bring the newest checkpoint back. If nothing else uses "
+                f"it: jlogtool subscriber set {source.path} {self._name} {sequence}"
+            )
+        logger.warning("%s", told)
 
     def _sync_checkpoint(self) -> None:
         """Syncs the newest files of the checkpoint, which Spark itself does not do. Otherwise, after a power loss, it may

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from jlog.spark.offset_log import digest_of
 from jlog.spark.syncing import sync
 
+NOTE = "jlog-sink"  # a file beside Spark's own
+
 
 @dataclass(frozen=True)
 class Content:
@@ -41,6 +43,28 @@ def content_of(records: int, location: str | None, batch: int) -> Content:
         return Content(records)
     sync(_files_of(root, batch), missing_ok=True)  # Spark may be told to write no checksums
     return Content(records, offsets, hashlib.sha256(end.encode()).hexdigest()[:16])
+
+
+def noted(location: str | None) -> int | None:
+    """Returns the last batch that the query has appended to its journal, as note() has stored it; None where it has not."""
+    root = _directory(location)
+    try:
+        with open(os.path.join(root or "", NOTE), encoding="utf-8") as file:
+            return int(file.read())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def note(location: str | None, batch: int) -> None:
+    """Stores in the checkpoint, if that is in a directory that this process sees, that the journal has this batch."""
+    root = _directory(location)
+    if root is not None and os.path.isdir(root):
+        new, path = (os.path.join(root, name) for name in (f".{NOTE}", NOTE))
+        with open(new, "w", encoding="utf-8") as file:
+            file.write(str(batch))
+        sync([new])
+        os.replace(new, path)
+        sync([root])
 
 
 def _directory(location: str | None) -> str | None:

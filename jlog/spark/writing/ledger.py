@@ -65,6 +65,25 @@ class Ledger:
         if self.entry is not None and self.entry.kind != kind:
             raise JournalError(f"{path}: {query!r} is the id of a {self.entry.kind} write here; choose another transaction")
 
+    @property
+    def is_stream(self) -> bool:
+        return self._kind == STREAM
+
+    def check_continues(self, batch: int, noted: int | None) -> None:
+        """Raises JournalError for a batch of a streaming query that has had earlier ones, which the journal lacks. noted: the
+        last one that the journal had, as the query's checkpoint remembers; -1: none; None: it remembers nothing."""
+        there = -1 if self.entry is None else self.entry.batch
+        if noted is None:
+            noted = batch - 1 if self.entry is None else there
+        if there < noted:
+            has = "none of them" if self.entry is None else f"only those up to {there}"
+            raise JournalError(
+                f"{self._path}: batch {batch} of {self._query!r} is refused, and nothing of it was appended: the query has "
+                f"appended its batches up to {noted}, and the journal has {has}. It is another journal, or an older copy. "
+                "Bring the right one back. Or begin the query anew, with a new checkpoint directory. Or leave out what is "
+                "missing: the option adopt=true appends from this batch on"
+            )
+
     def has(self, batch: int, content: Content) -> bool:
         """Says whether this batch is in the journal. Raises JournalError for a batch with the same number that is made of
         something else, and for a batch that comes after a later one."""
@@ -91,7 +110,8 @@ class Ledger:
                 "Its checkpoint has lost its last batches, or an older driver of this query is still at work. Bring the newest "
                 "checkpoint back. Or begin with a new checkpoint directory: such a query begins where the options of its "
                 f"source say, so let that be after the records that were in the journal at {self.entry.time}. Or let this "
-                f"checkpoint go on: after {forget} it appends the batch, and with it once more the records that are there"
+                f"checkpoint go on: after {forget} and with the option adopt=true it appends the batch, and with it once more "
+                "the records that are there"
             )
         elif self.entry.batch or batch:
             advice = (

@@ -23,7 +23,7 @@ import jlog
 from jlog.errors import JournalExists, JournalNotFound
 from jlog.ingest import read_piece
 from jlog.spark.writing.background import repeated_in_background
-from jlog.spark.writing.checkpoint import content_of
+from jlog.spark.writing.checkpoint import content_of, note, noted
 from jlog.spark.writing.driver import has_local_master
 from jlog.spark.writing.ledger import BATCH, NAMELESS, STREAM, Ledger, queries
 from jlog.spark.writing.staging import AT_ONCE_BYTES, Staged, Staging
@@ -47,6 +47,7 @@ OPTIONS = (
     "txnAppId",
     "txnVersion",
     "stagingDirectory",
+    "adopt",
 )
 KNOWN = {name.lower() for name in (*OPTIONS, "path", "checkpointLocation", "queryName")}  # some belong to Spark
 TAKEN = ("key", "value", "headers", "timestamp")
@@ -70,6 +71,7 @@ class StagingSink:
             )
         self.writer_options = _writer_options(given)
         self._directory = _absolute(given.get("stagingdirectory"))
+        self._adopts = _flag("adopt", given.get("adopt", "false"))
         journal = _open(self.path, self.writer_options, given.get("create"))
         self._uuid = journal.uuid
         self._compression = str(self.writer_options.get("compression", journal.options.compression))
@@ -91,10 +93,14 @@ class StagingSink:
                 begun = staging.kept(entry.manifest, entry.records)
                 _append(writer, ledger, staging, begun, entry.records, entry.manifest)
                 writer.sync()
+            if kind == STREAM and not self._adopts:
+                ledger.check_continues(batch, noted(checkpoint))
             if not ledger.has(batch, content):
                 ledger.begin(batch, content)
                 _begin(writer, ledger, staging, staged)
             writer.sync()  # Spark forgets the batch when this returns
+            if kind == STREAM:
+                note(checkpoint, batch)
             staging.remove()
             staging.remove_left_over()
 
@@ -147,6 +153,8 @@ class StreamSink(DataSourceStreamArrowWriter):
         staged = _staged(messages)
         if staged:
             self._sink.commit(STREAM, staged[0].query, batchId, staged, self._checkpoint)
+        elif noted(self._checkpoint) is None:  # a batch without a task does not even name its query
+            note(self._checkpoint, -1)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         for query in {part.query for part in _staged(messages)}:
@@ -233,6 +241,12 @@ def _writer_options(given: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(f"the option {name} must be true or false, not {value!r}")
+    return value.lower() == "true"
+
+
 def _named(options: Mapping[str, str]) -> tuple[str, int]:
     """Returns the name of a batch write and its version. A write without a name gets an id that nobody else has."""
     name, application, version = (options.get(option) for option in ("transaction", "txnAppId", "txnVersion"))
@@ -258,14 +272,9 @@ def _named(options: Mapping[str, str]) -> tuple[str, int]:
 
 def _open(path: str, options: dict[str, Any], create: str | None) -> jlog.Journal:
     """Opens the journal, and creates it if there is none."""
-    if create is None:
-        # A driver somewhere in a cluster sees no journal of another host. It should not create a second one there.
-        may_create = os.path.isdir(os.path.dirname(path)) and has_local_master()
-    elif create.lower() in ("true", "false"):
-        may_create = create.lower() == "true"
-    else:
-        raise ValueError(f"the option create must be true or false, not {create!r}")
-    if may_create:
+    # A driver somewhere in a cluster sees no journal of another host. It should not create a second one there.
+    may_create = create is None and os.path.isdir(os.path.dirname(path)) and has_local_master()
+    if may_create or (create is not None and _flag("create", create)):
         with suppress(JournalExists):
             jlog.Journal.create(path, **options)
     try:
@@ -297,6 +306,8 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 def _begin(writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequence[Staged]) -> None:
     parts = [part for part in staged if part.files]
     if not parts:
+        if ledger.is_stream:  # the next batch must find that this one was here
+            writer.extend([], state=ledger.note(0, None))
         return
     if sum(part.raw_bytes for part in parts) > AT_ONCE_BYTES:
         _append(writer, ledger, staging, parts, 0, staging.keep(parts))

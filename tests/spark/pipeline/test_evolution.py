@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jlog
-from jlog.pipeline.kept_fields import KeptFields
+from jlog.pipeline.checkpoint import Checkpoint
 from jlog.pipeline.parsing import Parser
 from jlog.pipeline.pipeline import Summary
 from jlog.pipeline.plan import PipelinePlan
@@ -52,9 +52,9 @@ def test_what_cannot_evolve_is_refused(plan: PipelinePlan, changes: dict[str, An
 
 
 def test_the_fields_kept_last_are_known(spark: SparkSession, plan: PipelinePlan) -> None:
-    kept = KeptFields(spark, plan.checkpoint)
-    assert kept.newest() is None
+    kept = Checkpoint(spark, plan.checkpoint)
+    assert kept.fields() is None
     for number in range(12):
         fields = Parser("regex", f"(?<n{number}>.)").fields()
-        kept.keep(fields)
-        assert KeptFields(spark, plan.checkpoint).newest() == fields
+        kept.keep_fields(fields)
+        assert Checkpoint(spark, plan.checkpoint).fields() == fields

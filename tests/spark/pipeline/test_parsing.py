@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from jlog.pipeline.checkpoint import Checkpoint
 from jlog.pipeline.inference import FIELDS_MAX
-from jlog.pipeline.kept_fields import KeptFields
 from jlog.pipeline.parsing import Parser
 from jlog.pipeline.pipeline import Summary
 from jlog.pipeline.plan import PipelinePlan
@@ -74,7 +74,7 @@ def test_each_value_is_a_row_or_in_the_quarantine(
     else:
         fields = StructType.fromDDL(schema)
         assert isinstance(fields, StructType)
-        KeptFields(spark, plan.checkpoint).keep(fields)
+        Checkpoint(spark, plan.checkpoint).keep_fields(fields)
     found = run(plan, values)
     assert (found.records_out, found.records_bad) == (len(good), len(bad))
     for (text, expected), row in zip(good, rows(), strict=True):

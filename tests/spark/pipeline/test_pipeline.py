@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 import jlog
 from jlog.pipeline.checkpoint import Checkpoint
+from jlog.pipeline.destination import Destination
 from jlog.pipeline.inputs import Inputs
 from jlog.pipeline.parsing import Parser
 from jlog.pipeline.pipeline import Pipeline, Summary
@@ -168,7 +169,7 @@ def test_a_source_is_named_once(plan: PipelinePlan) -> None:
 
 def test_a_directory_whose_checkpoint_is_gone_is_refused(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     run(plan, [b"a"])
-    with pytest.raises(ValueError, match="already has Parquet files"):
+    with pytest.raises(jlog.JournalError, match=f"belongs to another pipeline, with the checkpoint {plan.checkpoint}"):
         run(replace(plan, checkpoint=plan.checkpoint + "-new"), [b"b"])
     with pytest.raises(ValueError, match="other settings"):
         run(replace(plan, partition_by=("hour",)))
@@ -218,8 +219,8 @@ def test_counts_of_an_earlier_pipeline_are_not_added_to(
     for new in (replace(plan, dest=str(tmp_path / "new"), checkpoint=str(tmp_path / "new.checkpoint")), plan):
         if new is plan:
             shutil.rmtree(tmp_path / "checkpoint" / "windows")
-            shutil.rmtree(tmp_path / "checkpoint" / "window-batches")
-        with pytest.raises(ValueError, match=r"counts already has "):
+            (tmp_path / "checkpoint" / "windows.last.json").unlink()
+        with pytest.raises(jlog.JournalError, match=r"counts (belongs to another pipeline|has batch)"):
             run(new)
     assert len(rows(tmp_path / "counts")) == 1
 
@@ -322,7 +323,7 @@ def test_new_directories_are_synced_with_their_files(
     run(plan, [b"a"])
     made = {path.parent for path in Path(plan.dest).rglob("*.parquet")}
     checkpoint = Path(plan.checkpoint)
-    places = {checkpoint, checkpoint / "batches", checkpoint / "records", checkpoint / "records" / "offsets"}
+    places = {checkpoint, Path(plan.dest, "_jlog"), checkpoint / "records", checkpoint / "records" / "offsets"}
     assert {*made, Path(plan.dest), *places, tmp_path} <= synced
     assert checkpoint / "records" / "metadata" in synced
 
@@ -332,7 +333,7 @@ def test_a_checkpoint_that_lost_its_tail_is_refused(run: Callable[..., Summary],
     for values in ([b"a"] * 10, [b"b"] * 10):
         run(plan, values)
     cut_tail(plan.checkpoint, "records", 1)
-    with pytest.raises(jlog.JournalError, match=r"other records under the number 1 of a batch that .* has"):
+    with pytest.raises(jlog.JournalError, match=r"lake has batch 1, and the checkpoint .* does not know it"):
         run(plan, [b"c"] * 10)
     assert len(rows(plan.dest)) == 20
 
@@ -341,7 +342,7 @@ def test_a_checkpoint_that_goes_back_is_refused(run: Callable[..., Summary], pla
     for _ in range(3):
         run(plan, [b"a"] * 10)
     cut_tail(plan.checkpoint, "records", 1)
-    with pytest.raises(jlog.JournalError, match=r"comes with batch 1, and the last one that .* has is 2"):
+    with pytest.raises(jlog.JournalError, match=r"lake has batch 2, and the checkpoint .* does not know it"):
         run(plan, [b"c"] * 10)
     assert len(rows(plan.dest)) == 30
 
@@ -441,59 +442,64 @@ def test_a_report_says_how_old_an_archives_newest_record_is(spark: SparkSession,
 
 
 class Cut(Exception):
-    """Stands for a kill between two moves."""
+    """Stands for a kill at this step."""
+
+
+def destination(spark: SparkSession, tmp_path: Path, *partition_by: str) -> Destination:
+    return Destination(
+        ParquetTable(spark, str(tmp_path / "lake"), partition_by), Checkpoint(spark, str(tmp_path / "checkpoint")), "records"
+    )
 
 
 def test_a_batch_cut_short_in_moving_is_completed(spark: SparkSession, tmp_path: Path) -> None:
-    directory, lists = str(tmp_path / "lake"), str(tmp_path / "lists")
+    directory = str(tmp_path / "lake")
     frame = spark.range(20, numPartitions=4).selectExpr("id", "id % 2 AS odd")
-    table = ParquetTable(spark, directory, lists, ["odd"])
-    move, moved = table._files.move, []
+    cut_short = destination(spark, tmp_path, "odd")
+    files: Any = cut_short.table._files  # type: ignore[attr-defined]
+    move, moved = files.move, []
 
     def cut(source: str, target: str) -> None:
-        if target.endswith(".parquet"):
-            if len(moved) == 3:
-                raise Cut
-            moved.append(target)
+        if len(moved) == 3:
+            raise Cut
+        moved.append(target)
         move(source, target)
 
-    table._files.move = cut  # type: ignore[method-assign]
+    files.move = cut
     with pytest.raises(Cut):
-        table.add(BatchId(0, "a"), frame)
+        cut_short.add(BatchId(0, "a"), frame)
     assert len(parquet_files(directory)) == 8
-    added = ParquetTable(spark, directory, lists, ["odd"]).add(BatchId(0, "a"), spark.range(0))
+    added = destination(spark, tmp_path, "odd").add(BatchId(0, "a"), spark.range(0))
     assert (added.rows, added.is_new) == (20, False)
     assert sorted(row["id"] for row in rows(directory)) == list(range(20))
-    assert not [path for path in Path(directory).iterdir() if path.name.startswith("_")]
+    assert [path.name for path in Path(directory).iterdir() if path.name.startswith("_")] == ["_jlog"]
 
 
 def test_a_batch_that_was_cut_off_is_parsed_in_the_same_way(
     run: Callable[..., Summary], plan: PipelinePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run was killed between the table and the quarantine."""
-    add = ParquetTable.add
+    """The run was killed between the quarantine and the table."""
+    append = ParquetTable._append
 
     def cut(table: ParquetTable, *more: Any) -> Any:
-        if table.name == plan.quarantine:
+        if table.name == plan.dest:
             raise Cut
-        return add(table, *more)
+        return append(table, *more)
 
     plan = replace(plan, parser=Parser("json"), schema="n int")
     with monkeypatch.context() as patch:
-        patch.setattr(ParquetTable, "add", cut)
+        patch.setattr(ParquetTable, "_append", cut)
         with pytest.raises(jlog.JournalError):
             run(plan, [b'{"n": 1}', b"bad", b'{"n": "x"}'])
     with pytest.raises(ValueError, match=r'in the middle of a batch .* "n int"'):
-        run(replace(plan, schema="n string"))
+        run(replace(plan, schema="n int, m string"))
     run(plan)
+    assert [row["n"] for row in rows(plan.dest)] == [1]
     assert [row["value"] for row in rows(plan.quarantine)] == [b"bad", b'{"n": "x"}']
-    found = run(replace(plan, schema="n string"), [b'{"n": "x"}'])
-    assert (found.records_out, found.records_bad) == (1, 0)
 
 
 def test_staged_rows_that_were_not_noted_are_never_seen(spark: SparkSession, tmp_path: Path) -> None:
     directory = str(tmp_path / "lake")
-    table = ParquetTable(spark, directory, str(tmp_path / "lists"))
+    table = destination(spark, tmp_path)
 
     def cut(_: int) -> None:
         raise Cut

@@ -15,6 +15,7 @@ import time
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -22,6 +23,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from jlog.errors import JournalError
+from jlog.pipeline.checkpoint import Checkpoint
+from jlog.pipeline.destination import Destination
 from jlog.pipeline.parsing import Parser
 from jlog.pipeline.pipeline import Pipeline
 from jlog.pipeline.plan import PipelinePlan
@@ -42,8 +45,10 @@ FEW_ROWS = {
 
 
 class Verbs:
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        """folder: around the checkpoints of pipelines."""
         self._spark = spark
+        self._folder = folder
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         return [row.asDict(recursive=True) for row in self._spark.sql(text).collect()]
@@ -69,19 +74,23 @@ class Verbs:
         plan = PipelinePlan(tuple(sources), dest, checkpoint, quarantine, Parser(parse), is_table="/" not in dest, **more)
         return Pipeline(plan).run(self._spark).as_json()
 
-    def is_empty(self, kind: str, place: str, pipeline: str, **more: Any) -> bool:
-        return bool(self._table(kind, place, pipeline, **more).is_empty())
+    def write(self, kind: str, place: str, columns: list[str]) -> None:
+        """Adds 20 rows as another writer does."""
+        frame = self._spark.range(20).selectExpr(*columns)
+        if kind == "delta":
+            frame.write.format("delta").mode("append").save(place)
+        else:
+            frame.writeTo(IcebergTable(self._spark, place)._sql_name).append()
 
     def last_batch(self, kind: str, place: str, pipeline: str) -> int | None:
-        found: int | None = self._table(kind, place, pipeline).last_batch()
-        return found
+        return self._table(kind, place, pipeline).last_batch()
 
     def count(self, kind: str, place: str, pipeline: str, **more: Any) -> int | None:
-        frame = self._table(kind, place, pipeline, **more).frame()
+        frame = self._table(kind, place, pipeline, **more).table.frame()
         return None if frame is None else int(frame.count())
 
     def compact(self, kind: str, place: str, pipeline: str, **more: Any) -> None:
-        self._table(kind, place, pipeline, **more).compact()
+        self._table(kind, place, pipeline, **more).table.compact()
 
     def add(
         self, kind: str, place: str, pipeline: str, batch: tuple[int, str], columns: list[str], files: int = 2, **more: Any
@@ -164,8 +173,10 @@ class Verbs:
         frame = self._spark.range(20, numPartitions=2).select(f.udf(kill, "long")("id").alias("id"))
         self._table(kind, place, pipeline, **more).add(BatchId(*batch), frame)
 
-    def _table(self, kind: str, place: str, pipeline: str, **more: Any) -> Any:
-        return TABLES[kind](self._spark, place, pipeline, is_path="/" in place, **more)
+    def _table(self, kind: str, place: str, pipeline: str, **more: Any) -> Destination:
+        """The table as a pipeline with this checkpoint has it: a path, or a name."""
+        checkpoint = Checkpoint(self._spark, f"{self._folder}/{quote(place, '')}.{pipeline}")
+        return Destination(TABLES[kind](self._spark, place, is_path="/" in place, **more), checkpoint, "records")
 
 
 def as_text(value: object) -> str:
@@ -187,7 +198,7 @@ def main(folder: str, master: str) -> None:
         "spark.sql.catalog.shop.warehouse": f"{folder}/shop",
         "spark.jars": os.environ["JARS"],
     }
-    verbs = Verbs(session(Path(folder), master, **conf))
+    verbs = Verbs(session(Path(folder), master, **conf), folder)
     for line in sys.stdin:
         verb, arguments, named = json.loads(line)
         try:

@@ -27,16 +27,14 @@ def ids(tables: TableDriver, table: tuple[str, str]) -> list[int]:
 
 
 def test_each_batch_is_added_once(tables: TableDriver, table: tuple[str, str]) -> None:
-    assert tables.is_empty(*table, "p")
     assert tables.count(*table, "p") is None
     assert tables.last_batch(*table, "p") is None
     assert tables.add(*table, "p", (0, "aa"), COLUMNS, partition_by=["odd"]) == [20, True]
     assert tables.add(*table, "p", (0, "aa"), COLUMNS) == [20, False]
     assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
-    for batch, told in (((1, "cc"), "other records"), ((0, "aa"), "the last one")):
+    for batch, told in (((1, "cc"), "other records under the number 1"), ((0, "aa"), "has batch 1, and Spark comes with")):
         with pytest.raises(Refused, match=told):
             tables.add(*table, "p", batch, COLUMNS)
-    assert not tables.is_empty(*table, "p")
     assert tables.last_batch(*table, "p") == 1
     assert tables.count(*table, "p") == 40
     assert ids(tables, table) == list(range(40))
@@ -46,14 +44,14 @@ def test_each_batch_is_added_once(tables: TableDriver, table: tuple[str, str]) -
 def test_other_writers_and_compaction_hide_no_batch(tables: TableDriver, tmp_path: Path, kind: str) -> None:
     table = kind, str(tmp_path / "table")
     tables.add(*table, "p", (0, "aa"), COLUMNS, 8)
-    tables.add(*table, "q", (1, "bb"), COLUMNS)
+    tables.write(*table, ["id + 100 AS id", "id % 2 AS odd"])
     files = tables.files(*table)
     tables.compact(*table, "p")
     assert tables.files(*table) < files
     assert tables.add(*table, "p", (0, "aa"), COLUMNS) == [20, False]
-    assert tables.add(*table, "q", (1, "bb"), COLUMNS) == [20, False]
+    tables.write(*table, ["id + 120 AS id", "id % 2 AS odd"])
     assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
-    assert ids(tables, table) == sorted([*range(40), *range(20, 40)])
+    assert ids(tables, table) == [*range(40), *range(100, 140)]
 
 
 def test_a_batch_comes_again_after_its_files_were_joined_and_removed(tables: TableDriver, tmp_path: Path) -> None:
@@ -125,7 +123,7 @@ def test_others_are_told_whose_commits_are_taken_back_too(tables: TableDriver, t
 @pytest.mark.parametrize(
     ("point", "has_it"),
     [
-        pytest.param("_write", False, marks=pytest.mark.exhaustive),
+        pytest.param("write", False, marks=pytest.mark.exhaustive),
         pytest.param("in the write", False, marks=pytest.mark.exhaustive),
         pytest.param("_check", None, marks=pytest.mark.exhaustive),
         ("_sync", True),

@@ -39,7 +39,7 @@ def test_records_are_rows_once_and_bad_ones_are_quarantined(tables: TableDriver,
         assert tables.load([source], dest, checkpoint, compact_every=1, **plan)["records_in"] == expected
     assert [row["n"] for row in sorted(tables.rows(kind, dest), key=lambda row: row["sequence"])] == [1, 2]
     assert len(tables.rows(kind, f"{dest}_quarantine")) == 1
-    with pytest.raises(Refused, match="already has rows of a pipeline"):
+    with pytest.raises(Refused, match=f"belongs to another pipeline, with the checkpoint {checkpoint}"):
         tables.load([source], dest, checkpoint + "-new", **plan)
 
 
@@ -52,7 +52,7 @@ def test_a_batch_with_other_offsets_is_refused(tables: TableDriver, tmp_path: Pa
         for name in ("0", ".0.crc"):
             Path(checkpoint, "records", folder, name).unlink()
     append(tmp_path / "journal", b"b")
-    with pytest.raises(Refused, match="other records under the number 0"):
+    with pytest.raises(Refused, match=r"has batch 0, and the checkpoint .* does not know it"):
         tables.load([source], dest, checkpoint, format="iceberg")
     assert len(tables.rows("iceberg", dest)) == 1
 
@@ -98,10 +98,10 @@ def test_a_killed_batch_comes_again_with_its_new_columns(
     tables.load([source], dest, checkpoint, **plan)
     append(tmp_path / "journal", b'{"n": 2, "new": 1}', b"bad")
     driver = start()
-    driver.die_in(kind, "_write")
+    driver.die_in(kind, "write")
     driver.begin("load", [source], dest, checkpoint, **plan)
     driver.wait_for_its_death()
-    assert Path(checkpoint, "fields-1.json").exists()
+    assert "new" in Path(checkpoint, "fields.json").read_text()
     assert [row["n"] for row in tables.rows(kind, dest)] == [1]
     append(tmp_path / "journal", b'{"n": 3, "new": "text"}', b'{"n": 4, "newer": 1}')
     for _ in range(2):  # Spark 4.1 ends a run when it has repeated a batch

@@ -24,14 +24,14 @@ def stream(spark: SparkSession, tmp_path: Path) -> Callable[..., None]:
     lines.mkdir()
     written = 0
 
-    def take(count: int, checkpoint: Path | None = tmp_path / "checkpoint") -> None:
+    def take(count: int, checkpoint: Path | None = tmp_path / "checkpoint", **options: str) -> None:
         nonlocal written
         if count:
             text = "".join(f"{number}\n" for number in range(written, written + count))
             (lines / f"{written:09}.txt").write_text(text)
         written += count
         frame = spark.readStream.format("text").schema("value string").load(str(lines))
-        run(frame, tmp_path / "journal", checkpoint)
+        run(frame, tmp_path / "journal", checkpoint, **options)
 
     return take
 

@@ -55,8 +55,8 @@ def stage(sink: StagingSink, query: str, batch: int, parts: list[list[bytes]]) -
     ]
 
 
-def run(frame: DataFrame, path: Path, checkpoint: Path | None) -> None:
-    writer = frame.writeStream.format("jlog").queryName("checkpoint")
+def run(frame: DataFrame, path: Path, checkpoint: Path | None, **options: str) -> None:
+    writer = frame.writeStream.format("jlog").queryName("checkpoint").options(**options)
     if checkpoint is not None:
         writer = writer.option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start(str(path))

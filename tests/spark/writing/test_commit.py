@@ -33,9 +33,9 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("parts", [[[b"a"], [b"b", b"c"]], LARGE], ids=["small", "large"])
 def test_a_commit_that_is_repeated_adds_nothing(sink: StagingSink, parts: list[list[bytes]]) -> None:
-    staged = stage(sink, "q", 3, parts)
-    sink.commit(STREAM, "q", 3, staged)
-    sink.commit(STREAM, "q", 3, staged)
+    staged = stage(sink, "q", 0, parts)
+    sink.commit(STREAM, "q", 0, staged)
+    sink.commit(STREAM, "q", 0, staged)
     assert values(sink.path) == [value for part in parts for value in part]
 
 

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import jlog
 from behaviour.journals import values
 from jlog.spark import forget, queries
 from jlog.spark.writing.checkpoint import Content, content_of
-from spark.writing.rows import numbered, numbers, save
+from jlog.spark.writing.ledger import STREAM
+from jlog.spark.writing.sink import StagingSink
+from spark.writing.rows import numbered, numbers, save, stage
 
 # --- Exactly once ---------------------------------------------------------------------------------------------------
 
@@ -104,8 +107,41 @@ def test_a_refused_query_goes_on_once_it_is_forgotten(stream: Callable[..., None
     (query,) = queries(tmp_path / "journal")
     forget(tmp_path / "journal", query)
     lose(tmp_path / "checkpoint", 1, "offsets")  # that of the refused batch
-    stream(1)
+    stream(1, adopt="true")
     assert set(values(tmp_path / "journal")) == set(numbered(36))
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_journal_that_lacks_batches_of_the_query_is_refused(
+    spark: SparkSession, stream: Callable[..., None], tmp_path: Path, is_seen: bool
+) -> None:
+    """It was removed, or an older copy was brought back. Where the sink does not see the checkpoint, it notices the first."""
+    journal, options = tmp_path / "journal", {} if is_seen else {"checkpoint": None}
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+    try:
+        stream(10, **options)
+        jlog.Journal(journal).backup(tmp_path / "older")
+        stream(20, **options)
+        jlog.Journal.delete(journal)
+        with pytest.raises(Exception, match=r"batch 2 .* is refused.* up to 1, and the journal has none of them.*adopt=true"):
+            stream(30, **options)
+        if is_seen:
+            jlog.Journal.delete(journal)
+            (tmp_path / "older").rename(journal)
+            with pytest.raises(Exception, match=r"up to 1, and the journal has only those up to 0\. It is another journal"):
+                stream(0, **options)
+            assert values(journal) == numbered(10)
+        stream(0, adopt="true", **options)
+        stream(5, **options)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert values(journal) == [*(numbered(10) if is_seen else []), *numbered(65)[30:]]
+
+
+def test_a_journal_may_come_after_batches_that_had_no_rows(sink: StagingSink) -> None:
+    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, [[], []]))
+    sink.commit(STREAM, "q", 1, stage(sink, "q", 1, [[b"a"]]))
+    assert values(sink.path) == [b"a"]
 
 
 def test_a_checkpoint_out_of_sight_is_compared_by_counts(

@@ -1,0 +1,114 @@
+"""A table and the pipeline's checkpoint, compared at each start and before each batch.
+
+The table says up to where it has been loaded, and the checkpoint remembers what the table has said last. So a checkpoint or a
+table that was restored, replaced or lost is noticed before a row is written, and before a subscriber moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jlog.errors import JournalError
+from jlog.pipeline.tables.table import AnotherPipeline, BatchId, Check, Table, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jlog.pipeline.checkpoint import Checkpoint, QueryCheckpoint
+
+ANEW = "Or begin anew with another destination and another checkpoint"
+ADOPT = "Or go on after the table's last batch, with --adopt and a new --checkpoint"
+
+
+@dataclass(frozen=True)
+class Added:
+    """The rows of a batch that are in the table. is_new: whether this call has added them."""
+
+    rows: int
+    is_new: bool
+
+
+class Destination:
+    """A table to which one query of a pipeline adds its batches. key: the name under which the checkpoint remembers it."""
+
+    def __init__(self, table: Table, checkpoint: Checkpoint, key: str) -> None:
+        self.table = table
+        self.name = table.name
+        self._checkpoint = checkpoint
+        self._key = f"{key}.last"
+
+    def compare(self, query: QueryCheckpoint | None = None) -> TableState | None:
+        """Compares what table and checkpoint know, and returns the state of the table; None where it is new. query: at the
+        start, the query that adds to it; later is known which batch comes. Raises JournalError where they do not agree."""
+        state, last = self.table.state(), self._last()
+        if state is None:
+            if last is not None:
+                raise self._error(f"but {self.name} has no batch of it: it was removed, replaced or is not mounted", last, "it")
+            if not self.table.is_free():
+                raise ValueError(f"{self.name} already has Parquet files, which belong to no pipeline. Write somewhere else")
+            return None
+        if state.pipeline != self._checkpoint.kept_id():
+            raise AnotherPipeline(self.name, state)
+        there = state.batch
+        if last is not None and not state.is_partial:
+            if there is None or there.number < last.number:
+                upto = "not even its first one" if there is None else f"only those up to {there.number}"
+                raise self._error(f"but {self.name} has {upto}: it was restored from an older copy", last, "its newest content")
+            if there.number == last.number and there != last:
+                raise self._error(f"but {self.name} has another batch of that number", last, "the one that belongs to it")
+        if query is not None and there is not None and not query.knows(there):
+            raise self._older(f"the checkpoint {self._checkpoint.path} does not know it", there)
+        return state
+
+    def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
+        """Adds the rows, if the table does not have this batch already; see Table.write."""
+        known = self.compare()
+        if known is not None and self._is_repeated(batch, known.batch):
+            self.table.complete(known)
+            added = Added(known.rows, False)
+        else:
+            new = (known or TableState(self._checkpoint.kept_id(), self._checkpoint.path)).after(batch)
+            added = Added(self.table.write(new, known, frame, check), True)
+        self._checkpoint.keep_settings(self._key, {"number": batch.number, "digest": batch.digest})
+        return added
+
+    def adopt(self) -> None:
+        """Has a table of another pipeline, if it is there, belong to this one, which begins after its last batch."""
+        state = self.table.state()
+        if state is not None and state.pipeline != self._checkpoint.kept_id():
+            self.table.complete(state)
+            new = TableState(self._checkpoint.kept_id(), self._checkpoint.path, end=state.end)
+            self.table.claim(new, state)
+
+    def last_batch(self) -> int | None:
+        """Returns the number of the last batch that the table has of this pipeline."""
+        state = self.table.state()
+        return None if state is None or state.batch is None else state.batch.number
+
+    def _last(self) -> BatchId | None:
+        found = self._checkpoint.settings(self._key)
+        return None if found is None else BatchId(**found)
+
+    def _is_repeated(self, batch: BatchId, last: BatchId | None) -> bool:
+        """Says whether the table has this batch already. Raises JournalError where the batch is another one under the same
+        number, or an earlier one."""
+        if last is None or batch.number > last.number:
+            return False
+        if batch == last:
+            return True
+        if batch.number == last.number:
+            raise self._older(f"Spark comes with other records under the number {batch.number}", last)
+        raise self._older(f"Spark comes with batch {batch.number}", last)
+
+    def _older(self, problem: str, last: BatchId) -> JournalError:
+        return JournalError(
+            f"{self.name} has batch {last.number}, and {problem}: the checkpoint has lost files, or is an older copy. Bring "
+            f"its newest files back. {ADOPT}. {ANEW}"
+        )
+
+    def _error(self, problem: str, last: BatchId, back: str) -> JournalError:
+        return JournalError(
+            f"the checkpoint {self._checkpoint.path} has loaded {self.name} up to batch {last.number}, {problem}. Bring {back} "
+            f"back. {ADOPT}. {ANEW}"
+        )
