@@ -144,9 +144,10 @@ cdef int _visit(const char *failpoint) except -1:
 
 def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> None:
     """Keeps all bytes after the end in `quarantine/`: moves later segments there, and copies the rest of this one. The moves
-    are durable once the journal's directory is synced."""
+    are durable once the journal's directory is synced. The newest segment goes first: if the power fails in between, none is
+    missing before one that is left, which would be damage."""
     quarantine = Quarantine(directory)
-    for later in list_segments(directory):
+    for later in reversed(list_segments(directory)):
         if later > segment:
             quarantine.move(os.path.join(directory, segment_name(later)))
         if later >= segment and os.path.exists(os.path.join(directory, index_name(later))):

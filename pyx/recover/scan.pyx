@@ -1,4 +1,12 @@
-"""Finds where a journal ends after a power loss, from its segments alone. It changes nothing."""
+"""Finds where a journal ends after a power loss, from its segments alone. It changes nothing.
+
+A place without a whole block is either the torn end, which a power loss has left, or damage, after which the journal goes on.
+It is damage if a whole block follows it, and one of these is true:
+
+- It was synced: it lies before the closed end, or a later block's durable end says so.
+- It was written: a write that a power loss took leaves zeros or the end of the file, since each byte of a segment is written
+  once. A segment whose file is missing was written too, because the directory has the name of a later one.
+"""
 
 import os
 from collections import namedtuple
@@ -10,6 +18,10 @@ from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal
+from jlog.system.files import read_whole
+
+cdef enum:
+    SECTOR_BYTES = 512  # a disk writes a sector whole or not at all
 
 # `last`: the last Block before the end, if it lies in the same file and after the synced mark; otherwise None.
 # `durable`: the end of the records that are known to be synced.
@@ -18,9 +30,8 @@ ScanDamage = namedtuple("ScanDamage", "path offset reason first_sequence records
 
 
 def scan(directory, bytes uuid not None, bounds) -> End:
-    """Returns the End of the valid prefix. The scan begins at the synced mark, and ends at the first place without a whole
-    block. It goes past such a place, and lists it as damage, only if a later block's durable end shows that the place was
-    synced."""
+    """Returns the End. The scan begins at the synced mark, and goes past damage, which it lists. Raises CorruptJournal where
+    the mark cannot be found, or the last segment's header is damaged."""
     segments = list_segments(directory)
     kept = [s for s in segments if s >= bounds.mark_segment] or segments
     if bounds.mark_sequence and bounds.mark_segment not in segments:
@@ -36,7 +47,7 @@ def scan(directory, bytes uuid not None, bounds) -> End:
         offset, sequence = bounds.mark_offset, bounds.mark_sequence
         clock_us = _clock_before_mark(SegmentFile(directory, segment, uuid), offset, sequence)
     while True:
-        file = SegmentFile(directory, segment, uuid)
+        file = SegmentFile(directory, segment, uuid, check_header=False)
         for block in file.blocks(offset, with_body=True):
             if block.first_sequence != sequence:
                 break
@@ -47,14 +58,13 @@ def scan(directory, bytes uuid not None, bounds) -> End:
         if following is not None:
             segment, offset, sequence, last = following, SEGMENT_HEADER_BYTES, following, None
             continue
-        found = _vouched(directory, uuid, segments, segment, offset, sequence)
+        found = _after_damage(directory, uuid, segments, bounds.closed, (segment, offset, sequence))
         if found is None:
+            SegmentFile(directory, segment, uuid)  # checks its header: the next block would be written to this segment
             return End(segment, offset, sequence, last, clock_us, durable, damage)
-        next_segment, next_block = found
         _, reason = file.block_at(offset)
-        damage.append(ScanDamage(file.path, offset, reason or "the sequence jumps", sequence,
-                                 next_block.first_sequence - sequence))
-        segment, offset, sequence, last = next_segment, next_block.offset, next_block.first_sequence, None
+        damage.append(ScanDamage(file.path, offset, reason or "the sequence jumps", sequence, found[2] - sequence))
+        (segment, offset, sequence), last = found, None
 
 
 def _clock_before_mark(SegmentFile file, uint64_t mark_offset, uint64_t mark_sequence):
@@ -75,37 +85,77 @@ def _clock_before_mark(SegmentFile file, uint64_t mark_offset, uint64_t mark_seq
     return clock_us
 
 
+def _open(directory, segment, uuid):
+    """Returns the SegmentFile and whether its header is whole; (None, False) where there is no file."""
+    try:
+        return SegmentFile(directory, segment, uuid), True
+    except CorruptJournal:
+        return SegmentFile(directory, segment, uuid, check_header=False), False
+    except FileNotFoundError:
+        return None, False
+
+
 def _successor(directory, uuid, segments, segment, offset, sequence):
     """Returns the segment whose header states that it continues exactly here; None without one. Its state block must be whole,
-    otherwise the state would be lost. _vouched() still finds the segment if one of its later blocks was synced."""
+    otherwise the state would be lost: _after_damage() finds such a segment."""
     for later in segments:
         if later > segment:
-            try:
-                file = SegmentFile(directory, later, uuid)
-            except (CorruptJournal, FileNotFoundError):
-                continue
-            if (file.previous_segment, file.previous_end_offset, file.previous_end_sequence) == (segment, offset, sequence):
+            file, is_whole = _open(directory, later, uuid)
+            if is_whole and (file.previous_segment, file.previous_end_offset, file.previous_end_sequence) == (
+                    segment, offset, sequence):
                 return later if file.block_at(SEGMENT_HEADER_BYTES)[0] is not None else None
     return None
 
 
-def _vouched(directory, uuid, segments, segment, offset, sequence):
-    """Returns (segment, first whole block after this place) if some later block's durable end shows that the place was synced;
-    otherwise None."""
+def _after_damage(directory, uuid, segments, closed, place):
+    """Returns (segment, offset, sequence) of the first whole block after a place that is damaged, or of the closed end; None
+    where the place may be the torn end."""
+    segment, offset, sequence = place
+    was_closed = closed is not None and closed[2] > sequence
     first = None
     for later in segments:
-        if later < segment:
+        file, _ = _open(directory, later, uuid) if later >= segment else (None, False)
+        if file is None:
             continue
-        try:
-            file = SegmentFile(directory, later, uuid)
-        except (CorruptJournal, FileNotFoundError):
-            continue
-        at = offset + 1 if later == segment else SEGMENT_HEADER_BYTES
-        block = file.next_block(at, file.file_bytes)
+        block = file.next_block(offset + 1 if later == segment else SEGMENT_HEADER_BYTES, file.file_bytes)
         while block is not None:
             if block.first_sequence >= sequence:
-                first = first or (later, block)
+                if first is None:
+                    first = later, block.offset, block.first_sequence
+                    if was_closed or _was_written(directory, uuid, segments, place, first):
+                        return first
                 if block.durable_end > sequence:
                     return first
             block = file.next_block(block.end, file.file_bytes)
-    return None
+    file, _ = _open(directory, closed[0], uuid) if was_closed else (None, False)
+    return closed if file is not None and file.file_bytes >= closed[1] else None
+
+
+def _was_written(directory, uuid, segments, place, found) -> bool:
+    """Returns whether all bytes between a place and the next whole block have been on the disk."""
+    names = [name for name in segments if place[0] <= name <= found[0]]
+    for name, following in zip(names, [*names[1:], None]):
+        start, end = place[1] if name == place[0] else 0, found[1]
+        if following is not None:
+            file, is_whole = _open(directory, following, uuid)
+            if is_whole and file.previous_segment == name:
+                end = file.previous_end_offset
+            elif is_whole and file.previous_segment not in segments:
+                return True  # names of segments reach the disk in their order: the file is missing
+            elif place[2] == following:
+                end = start  # only the next segment's header is damaged
+            else:
+                end = start + 1
+        if not _is_filled(SegmentFile(directory, name, uuid, check_header=False), start, end):
+            return False
+    return True
+
+
+def _is_filled(SegmentFile file, uint64_t start, uint64_t end) -> bool:
+    """Returns whether the file reaches up to `end`, and no sector from `start` on has only zeros there."""
+    while start < end:
+        content = read_whole(file.fd, min(end, (start | (SECTOR_BYTES - 1)) + 1) - start, start)
+        if not content.strip(b"\0"):
+            return False
+        start += len(content)
+    return <uint64_t> file.file_bytes >= end

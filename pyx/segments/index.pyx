@@ -23,7 +23,7 @@ from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_block_walk, jlog_next_block
 
 from jlog._core.segments.segment import index_name, segment_name
-from jlog.errors import CorruptJournal, JournalError, UnsupportedFormat
+from jlog.errors import JournalError, UnsupportedFormat
 from jlog.system.files import Directory, read_small, write_whole
 
 NO_TIME = INT64_MIN
@@ -203,12 +203,15 @@ def points_at_block(directory, uint64_t segment, bytes uuid not None, uint64_t f
 
 def segment_end(directory, uint64_t segment, uint64_t following, bytes uuid not None) -> tuple:
     """Returns (offset, sequence, True): the end of a sealed segment, as the next one's header states it. If that header is
-    damaged, or states another segment before it, which is missing, returns the end of the segment's own blocks, and False."""
+    damaged, cannot be read, or states another segment before it, which is missing, returns the end of the segment's own blocks,
+    and False. Raises FileNotFoundError if the next segment was removed."""
     try:
         header = SegmentFile(directory, following, uuid)
         if header.previous_segment == segment:
             return header.previous_end_offset, header.previous_end_sequence, True
-    except CorruptJournal:
+    except FileNotFoundError:
+        raise
+    except (JournalError, OSError):
         pass
     sequence, offset, _ = build_index(directory, segment, uuid, (1 << 63)).end
     return offset, sequence, False

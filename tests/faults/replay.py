@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import jlog
+from crash.flips import check_flips
 from crash.tampering import BOOT_ID_AT, DEVICE_AT, another_boot
 from faults import scenario, shim
 from faults.actor import SUBSCRIBER
@@ -179,11 +180,20 @@ class Replay:
         log = self.folder / "second.log" if plus else None
         where = f"{prefix}:{choice}"
         try:
+            self._flip(image, where)
             inodes, settled = self.reopen(image, copy.deepcopy(promises), first, "after", log)
             if log is not None:
                 self._second(image, settled, inodes, log, second, where)
         except Exception as error:  # noqa: BLE001
             self.failed(where, error)
+
+    def _flip(self, image: Image, where: str) -> None:
+        """Flips a bit in a copy of what the loss has left, and then cuts the power once more."""
+        root = self.folder / "root"
+        shim.watch(root)
+        materialise(image, root, new_boot=True)
+        if is_made(str(root / "j")):
+            check_flips(root / "j", self.folder / "flips", random.Random(where))
 
     def reopen(
         self, image: Image, promises: Promises, choice: str, name: str, log: Path | None = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from random import Random
 from typing import TYPE_CHECKING
 
 import jlog
 import oracle
 from crash.copies import under_another_boot_id
+from crash.flips import check_flips
 from crash.tampering import another_boot, copy, copy_of_killed
 from processes.units import check_whole, part_of
 from torture.accounts import ACKNOWLEDGED, SEEN
@@ -162,6 +164,10 @@ class Judge:
                     raise Wrong(f"{name}: a copy of {self.path} has more units than the journal: {beyond}")
             oracle.check_journal(target)
             shutil.rmtree(target)
+        try:
+            check_flips(self.path, scratch, Random(len(wanted)))
+        except AssertionError as error:
+            raise Wrong(f"a flipped bit in a copy of {self.path}: {error}") from error
 
     def judge_leftovers(self) -> None:
         """Checks, with all processes dead, that a process that opens and cleans leaves nothing but the journal."""
