@@ -39,7 +39,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Positions": {
         "subscriber": ("subscribers:subscriber", "Subscribers: list, add, remove, move, copy."),
-        "checkpoint": ("checkpoints:checkpoint", "Checkpoints: list, set, remove."),
+        "checkpoint": ("subscribers:checkpoint", "Checkpoints: list, set, remove."),
         "rewind": ("subscribers:rewind", "Set a subscriber back to a checkpoint."),
     },
     "Care": {

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from jlog.cli.arguments.parameters import POSITION, checked
-from jlog.cli.arguments.topics import config_options, kafka
+from jlog.cli.arguments.topics import kafka, topic_settings
 from jlog.cli.terminal.output import json_option
 from jlog.options import COMPRESSIONS, SYNCS
 from jlog.urls import path_of
@@ -41,7 +41,7 @@ def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     for option in options:
         function = option(function)
-    return config_options(json_option(function))
+    return topic_settings(json_option(function))
 
 
 key_option = click.option("--key", default="record", show_default=True, help="A message's key: record, none or header:NAME.")

@@ -49,28 +49,9 @@ def take_making(options: dict[str, Any], for_topic: bool) -> dict[str, Any]:
     return making | ({"create": False} if found["no_create"] else {})
 
 
-def config_options(command: Command) -> Command:
-    """Adds the options of librdkafka's settings, as the arguments `settings` and `config_file`."""
-    command = click.option(
-        "--config",
-        "config_file",
-        type=click.Path(),
-        metavar="FILE",
-        help="File of such settings, one on each line.",
-    )(command)
-    return click.option(
-        "-X",
-        "settings",
-        multiple=True,
-        metavar="NAME=VALUE",
-        callback=_warn_of_secrets,
-        help="A setting of librdkafka's, for example security.protocol=SSL. May be repeated.",
-    )(command)
-
-
 def topic_settings(command: Command) -> Command:
-    """Adds the same for a command that takes journals too, and opens either by its URL. Such a command reads settings from the
-    environment of this process, and these options are put into it."""
+    """Adds the options of librdkafka's settings. A topic is opened with those of this process's environment, and these options
+    are put into it."""
     command = click.option(
         "--config",
         metavar="FILE",
@@ -90,29 +71,23 @@ def topic_settings(command: Command) -> Command:
     )(command)
 
 
-def _warn_of_secrets(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Warns of secrets on the command line."""
-    names = [value.partition("=")[0].strip() for value in values]
-    if not names:
-        return values
+def _set_each(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    """Sets each, and warns of secrets, which are on the command line."""
+    if not values:
+        return
     kafka()
     from jlog.kafka.client.settings import is_secret
 
-    for name in filter(is_secret, names):
-        complain(
-            f"warning: everybody who lists processes sees -X {name}=…; put it into a file (--config), name a file with it "
-            f"(-X {name}.file=…), or set JLOG_KAFKA_{name.upper().replace('.', '_')}"
-        )
-    return values
-
-
-def _set_each(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
-    _warn_of_secrets(ctx, param, values)
     for value in values:
-        name, equals, text = value.partition("=")
-        if not equals or not name.strip():
+        name, equals, text = (part.strip() for part in value.partition("="))
+        if not equals or not name:
             raise click.BadParameter("write NAME=VALUE", ctx, param)
-        _set(name.strip(), text.strip())
+        if is_secret(name):
+            complain(
+                f"warning: everybody who lists processes sees -X {name}=…; put it into a file (--config), name a file with it "
+                f"(-X {name}.file=…), or set {_variable(name)}"
+            )
+        os.environ[_variable(name)] = text
 
 
 def _set_from_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
@@ -125,9 +100,8 @@ def _set_from_file(ctx: click.Context, param: click.Parameter, path: str | None)
         found = read_file(path)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from None
-    for name, value in found.items():
-        _set(name, value)
+    os.environ.update((_variable(name), value) for name, value in found.items())
 
 
-def _set(name: str, value: str) -> None:
-    os.environ["JLOG_KAFKA_" + name.upper().replace(".", "_")] = value
+def _variable(name: str) -> str:
+    return "JLOG_KAFKA_" + name.upper().replace(".", "_")

@@ -19,7 +19,7 @@ from jlog.cli.arguments.flows import (
 )
 from jlog.cli.arguments.groups import Group
 from jlog.cli.arguments.parameters import PATH, checked, journal_argument, refuse_beside
-from jlog.cli.arguments.topics import config_options, kafka, making_options, take_making
+from jlog.cli.arguments.topics import kafka, making_options, take_making, topic_settings
 from jlog.cli.commands.positions import positions
 from jlog.cli.exits import DAMAGED, FAILED
 from jlog.cli.service import notify
@@ -94,7 +94,6 @@ def to_kafka(
                 subscriber=name,
                 partitions=making.get("partitions", 1),
                 **{option: options[option] for option in wanted},
-                **settings_of(options),
             )
         print_plan(found, options["as_json"])
         return
@@ -131,9 +130,7 @@ def from_kafka(topic: str, journal: str, dead_letter: str | None, **options: Any
     if options["dry_run"]:
         refuse_beside("--dry-run", "transform")
         with checked():
-            found = module.plan_capture(
-                topic, journal, start=options["start"], exclude=options["exclude"], **settings_of(options)
-            )
+            found = module.plan_capture(topic, journal, start=options["start"], exclude=options["exclude"])
         print_plan(found, options["as_json"])
         return
     own = {option: options.pop(option) for option in ("sync", "compression", "refused", "exclude", "group")}
@@ -141,14 +138,10 @@ def from_kafka(topic: str, journal: str, dead_letter: str | None, **options: Any
     run(f"{topic} to {journal}", lambda **given: module.Capture(topic, journal, **own, **given), options)
 
 
-def settings_of(options: dict[str, Any]) -> dict[str, Any]:
-    return {"config": options["settings"], "config_file": options["config_file"]}
-
-
 def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
     """Creates the flow, and runs it up to its end or a signal. `name` is its name in metrics."""
     names = ("until_end", "start", "skip_missing", "rate", "linger")
-    given = {name: options[name] for name in names if name in options} | settings_of(options)
+    given = {name: options[name] for name in names if name in options}
     if options.get("transform"):
         with checked():
             given["function"] = load(options["transform"])
@@ -261,7 +254,7 @@ def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> 
 @click.option("--until-end", is_flag=True, help="End where the topic ends now; without it: follow.")
 @linger_option
 @metrics_option
-@config_options
+@topic_settings
 @json_option
 def standby(topic: str, journal: str, of: str | None, **options: Any) -> None:
     """Keep JOURNAL the same as the one that `mirror to-kafka --standby` sends to TOPIC, and follow.
@@ -280,9 +273,9 @@ def standby(topic: str, journal: str, of: str | None, **options: Any) -> None:
 @mirror.command(short_help="Make a standby the journal that is written to.")
 @click.argument("topic")
 @journal_argument
-@config_options
+@topic_settings
 @json_option
-def promote(topic: str, journal: str, settings: tuple[str, ...], config_file: str | None, as_json: bool) -> None:
+def promote(topic: str, journal: str, as_json: bool) -> None:
     """Make JOURNAL, a standby, the one that is written to. Stop its `mirror standby` first.
 
     The mirror of the other journal is fenced, and refuses to start again. JOURNAL gets all that the topic has. It prints
@@ -293,7 +286,7 @@ def promote(topic: str, journal: str, settings: tuple[str, ...], config_file: st
       jlogtool mirror promote kafka://localhost/orders /var/lib/orders
     """
     with working("Taking over"), checked():
-        found = kafka().promote(topic, journal, config=settings, config_file=config_file, on_event=complain)
+        found = kafka().promote(topic, journal, on_event=complain)
     if as_json:
         print_json(vars(found))
     else:
@@ -301,12 +294,12 @@ def promote(topic: str, journal: str, settings: tuple[str, ...], config_file: st
 
 
 def pair_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
-    return journal_argument(click.argument("topic")(config_options(json_option(command))))
+    return journal_argument(click.argument("topic")(topic_settings(json_option(command))))
 
 
 @mirror.command(short_help="Show the lag of a mirror.")
 @pair_arguments
-def status(journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool) -> None:
+def status(journal: str, topic: str, as_json: bool) -> None:
     """Show the lag of the mirror between JOURNAL and TOPIC, in either direction: in records, bytes and seconds.
 
     The bytes are estimated. `lag_seconds` is the age of the oldest record that was not mirrored yet.
@@ -317,7 +310,7 @@ def status(journal: str, topic: str, settings: tuple[str, ...], config_file: str
       jlogtool mirror status --json /tmp/a kafka://localhost/a | jq .lag
     """
     with checked():
-        found = kafka().status(journal, topic, config=settings, config_file=config_file).as_json()
+        found = kafka().status(journal, topic).as_json()
     if as_json:
         print_json(found)
         return
@@ -331,7 +324,7 @@ def status(journal: str, topic: str, settings: tuple[str, ...], config_file: str
 
 @mirror.command(short_help="Compare both sides.")
 @pair_arguments
-def verify(journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool) -> None:
+def verify(journal: str, topic: str, as_json: bool) -> None:
     """Compare JOURNAL and TOPIC record by record: value, key, headers and milliseconds, as far as was mirrored.
 
     Exits with 3 when they differ, with 1 where nothing was ever mirrored. `gone` counts records that retention or
@@ -342,7 +335,7 @@ def verify(journal: str, topic: str, settings: tuple[str, ...], config_file: str
       jlogtool mirror verify /var/lib/orders kafka://localhost/orders
     """
     with working("Comparing"), checked():
-        found = kafka().verify(journal, topic, config=settings, config_file=config_file)
+        found = kafka().verify(journal, topic)
     fields = {"ok": found.ok, **vars(found)}
     if as_json:
         print_json(fields)

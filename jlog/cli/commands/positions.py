@@ -10,7 +10,7 @@ import click
 import jlog
 from jlog.cli.arguments.groups import Group
 from jlog.cli.arguments.parameters import POSITION, checked
-from jlog.cli.arguments.topics import config_options, kafka
+from jlog.cli.arguments.topics import kafka, topic_settings
 from jlog.cli.terminal.output import complain, json_option, print_json, print_table
 from jlog.transform import transform_subscriber, transforming
 from jlog.urls import path_of
@@ -31,12 +31,12 @@ def positions() -> None:
 def flow_arguments(command: Any) -> Any:
     """Adds the arguments and options that name a flow."""
     command = click.option("--name", metavar="NAME", help="Name of a transform from topics to a topic that has one.")(command)
-    return click.argument("source")(click.argument("sink")(config_options(json_option(command))))
+    return click.argument("source")(click.argument("sink")(topic_settings(json_option(command))))
 
 
 @positions.command("ls", short_help="List the positions.")
 @flow_arguments
-def list_positions(source: str, sink: str, name: str | None, settings: Any, config_file: str | None, as_json: bool) -> None:
+def list_positions(source: str, sink: str, name: str | None, as_json: bool) -> None:
     """List where the next record of each part comes from. The mirror may be running.
 
     \b
@@ -46,7 +46,7 @@ def list_positions(source: str, sink: str, name: str | None, settings: Any, conf
     """
     with checked():
         ends = [url if (path := path_of(url)) is None else path for url in (source, sink)]
-        found = kafka().positions(*ends, name=name, config=settings, config_file=config_file)
+        found = kafka().positions(*ends, name=name)
     if as_json:
         print_json([vars(row) for row in found])
         return
@@ -60,7 +60,7 @@ def list_positions(source: str, sink: str, name: str | None, settings: Any, conf
 @click.option("--subscriber", metavar="NAME", help="Subscriber of SOURCE.  [default: that of the mirror]")
 @click.option("--read-only", is_flag=True, help="Use no subscriber of SOURCE.")
 @click.option("--name", metavar="NAME", help="Name of a transform from topics to a topic that has one.")
-@config_options
+@topic_settings
 @json_option
 def set_position(
     source: str,
@@ -69,8 +69,6 @@ def set_position(
     subscriber: str | None,
     read_only: bool,
     name: str | None,
-    settings: Any,
-    config_file: str | None,
     as_json: bool,
 ) -> None:
     """Set where the next run goes on, once, whatever was moved before. Stop the mirror first.
@@ -88,15 +86,14 @@ def set_position(
         raise click.UsageError(f"one part and one position follow SINK, not {' '.join(at)}")
     part = at[0] if len(at) == 2 else None
     position = POSITION.convert(at[-1], None, None)
-    common = {"config": settings, "config_file": config_file, "on_event": complain}
     with checked():
-        flow = _flow(source, sink, None if read_only else subscriber or "", name, common)
+        flow = _flow(source, sink, None if read_only else subscriber or "", name)
         changed = flow.set_position(position, part)
     if as_json:
         print_json(changed)
 
 
-def _flow(source: str, sink: str, subscriber: str | None, name: str | None, common: dict[str, Any]) -> Flow:
+def _flow(source: str, sink: str, subscriber: str | None, name: str | None) -> Flow:
     source_path, sink_path = path_of(source), path_of(sink)
     make: Any
     if source_path is None and sink_path is not None:
@@ -109,5 +106,5 @@ def _flow(source: str, sink: str, subscriber: str | None, name: str | None, comm
         make = partial(kafka().Mirror, source_path, sink, subscriber=subscriber)
     else:
         make = partial(transforming, source, sink, lambda record: record, subscriber=subscriber, name=name)
-    flow: Flow = make(**common)
+    flow: Flow = make(on_event=complain)
     return flow
