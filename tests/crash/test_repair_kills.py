@@ -65,13 +65,13 @@ RUINS = {
 
 
 @pytest.fixture(params=RUINS.values(), ids=RUINS)
-def ruin(request, tmp_path):
+def ruin(request, in_memory):
     make, copying, damage = request.param
-    writer = make(tmp_path / "j")
-    whole = Whole(tmp_path / "j", copying, tmp_path / "scratch")
+    writer = make(in_memory / "j")
+    whole = Whole(in_memory / "j", copying, in_memory / "scratch")
 
     def again():
-        path = whole.ruin(tmp_path / "ruin")
+        path = whole.ruin(in_memory / "ruin")
         damage(path)
         return path
 
@@ -107,12 +107,12 @@ def test_two_repairs_that_are_killed_are_done_by_the_third(spawn, ruin):
         check(whole, path, survivors)
 
 
-def test_a_writer_after_a_killed_repair_loses_nothing_synced(spawn, tmp_path):
-    closed(tmp_path / "j")
-    whole = Whole(tmp_path / "j", copy, tmp_path / "scratch")
+def test_a_writer_after_a_killed_repair_loses_nothing_synced(spawn, in_memory):
+    closed(in_memory / "j")
+    whole = Whole(in_memory / "j", copy, in_memory / "scratch")
     child = spawn()
     for step in count():
-        path = whole.ruin(tmp_path / "ruin")
+        path = whole.ruin(in_memory / "ruin")
         in_the_middle_of_a_segment(path)
         survivors = whole.survivors(path)
         killed = child.call("repair_and_die", str(path), step)

@@ -1,6 +1,0 @@
-from typing_extensions import disjoint_base
-
-@disjoint_base
-class Locks:
-    @property
-    def slot(self) -> int: ...
