@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import oracle
 from counting import counting  # noqa: F401
 from filesystems import CannotMount, fast_disk, mounted
 from processes.children import Child, Raised, run_within
-from processes.forkserver import ForkServer
+from processes.forkserver import fork_server
 from s3 import s3  # noqa: F401
 
 
@@ -37,6 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # The tests start hundreds of processes. Without bytecode each of them would compile the whole package.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # In memory nobody waits for a disk. `make test-all` runs every test on the disk that the machine has.
+    if not config.getoption("--exhaustive"):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", fast_disk() or tempfile.gettempdir())
     # A shell that runs the tests in the background makes them ignore Ctrl-C, and their processes inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -88,12 +91,25 @@ def _journals_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
         check_journals_of(request, path)
 
 
-@pytest.fixture
-def in_memory(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A directory like tmp_path, for a test that syncs thousands of times and whose outcome does not depend on the disk."""
-    with tempfile.TemporaryDirectory(prefix="jlog-test-", dir=fast_disk()) as found:
+@contextmanager
+def directory_in(request: pytest.FixtureRequest, place: str | None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="jlog-test-", dir=place) as found:
         yield Path(found)
         check_journals_of(request, Path(found))
+
+
+@pytest.fixture
+def in_memory(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A directory like tmp_path, for a test that syncs thousands of times and whose outcome never depends on the disk."""
+    with directory_in(request, fast_disk()) as found:
+        yield found
+
+
+@pytest.fixture
+def on_disk(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A directory like tmp_path, for tests whose outcome depends on the disk."""
+    with directory_in(request, None) as found:
+        yield found
 
 
 @pytest.fixture
@@ -115,21 +131,14 @@ def mount(request: pytest.FixtureRequest) -> Iterator[Callable[[str, float], Pat
             check_journals_of(request, root)
 
 
-@pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
-    server = ForkServer()
-    yield server
-    server.close()
-
-
 @pytest.fixture
-def spawn(fork_server: ForkServer, _journals_are_sound: None, mount: Callable[..., Path]) -> Iterator[Callable[..., Child]]:
+def spawn(_journals_are_sound: None, mount: Callable[..., Path]) -> Iterator[Callable[..., Child]]:
     """Starts a worker process; all of them are gone before the journals are looked at. `within`: the command that a worker
     is started by, where it is not forked."""
     children: list[Child] = []
 
     def start(failpoints: str = "", within: Sequence[str] = ()) -> Child:
-        child = Child(run_within(within, failpoints) if within else fork_server.start(failpoints))
+        child = Child(run_within(within, failpoints) if within else fork_server().start(failpoints))
         children.append(child)
         return child
 

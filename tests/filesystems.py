@@ -16,10 +16,14 @@ IMAGES = ("ext2", "ext3", "ext4")  # in a file that a loop device makes a disk
 CLONE_NEWNS = 0x00020000
 
 
+FAST_BYTES = 3 << 30  # more than the tests that run at the same time hold together
+
+
 def fast_disk() -> str | None:
     """A directory in memory, for what does not depend on the disk and would keep it busy; None, which is the usual place,
-    where there is none."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    where there is none that is large enough."""
+    large = os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free >= FAST_BYTES
+    return "/dev/shm" if large else None
 
 
 class CannotMount(Exception):

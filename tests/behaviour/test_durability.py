@@ -27,6 +27,12 @@ def counters(path):
     return jlog.Journal(path).stats().counters
 
 
+@pytest.fixture
+def tmp_path(on_disk):
+    """On the disk, where a sync takes the time in which another one comes, and the kernel says what is not written yet."""
+    return on_disk
+
+
 def survives(path, tmp_path):
     """The records after the worst power loss."""
     return values(lose_unsynced(path, tmp_path / "after the power loss"))

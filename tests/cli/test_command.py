@@ -16,7 +16,7 @@ import click
 import pytest
 
 import jlog
-from cli.command import COMMAND, HUNG_SECONDS, do, run, start
+from cli.command import COMMAND, HUNG_SECONDS, do, run, run_afresh, start
 from jlog.cli.tool import tool
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def test_a_topic_without_kafkas_extra_says_what_to_install(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     url = "kafka://127.0.0.1:9/orders"
     words = [url if word == "URL" else word for word in command.split()]
-    result = run(*words, *([] if url in words else [url]))
+    result = run_afresh(*words, *([] if url in words else [url]))
     assert (result.code, result.err.count("\n"), "pip install 'pyjlog[kafka]'" in result.err) == (1, 1, True)
 
 

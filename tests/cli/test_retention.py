@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import jlog
-from cli.command import do, run, run_on_terminal
+from cli.command import do, run, run_afresh, run_on_terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,10 +183,10 @@ def test_without_fsspec_it_says_what_to_install(journal: Path, tmp_path: Path, m
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "fsspec.py").write_text("raise ImportError('it is not installed')")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'without'}:{os.environ.get('PYTHONPATH', '')}")
-    result = run("create", journal, "--archive", "file:///var/archive")
+    result = run_afresh("create", journal, "--archive", "file:///var/archive")
     assert (result.code, "pip install 'pyjlog[archive]'" in result.err) == (1, True)
-    assert "pip install 'pyjlog[archive]'" in run("dump", "s3://bucket/archive").err
-    assert do("create", journal).code == 0
+    assert "pip install 'pyjlog[archive]'" in run_afresh("dump", "s3://bucket/archive").err
+    assert run_afresh("create", journal).code == 0
 
 
 def test_a_segment_that_was_changed_in_the_archive_is_damage(archived: Path, archive: str) -> None:

@@ -1,16 +1,21 @@
-"""Forks workers from a process that has imported all that they need: a fork takes milliseconds, and the imports take ten times
-as long. Each worker is the child of the process that asked for it, as one of subprocess.Popen is."""
+"""Forks workers, and processes that run `jlogtool`, from a process that has imported all that they need: a fork takes
+milliseconds, and the imports take ten times as long. Each is the child of the process that asked for it, as one of
+subprocess.Popen is."""
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import functools
 import gc
+import importlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +63,15 @@ class ForkServer:
             self._server = subprocess.Popen([sys.executable, __file__], stdin=theirs)
 
     def start(self, failpoints: str = "") -> Forked:
+        """Starts a worker."""
+        return self._fork({"environment": {**os.environ, "JLOG_FAILPOINTS": failpoints}, "directory": os.getcwd()}, 2)
+
+    def start_tool(self, arguments: Sequence[str | bytes], directory: str | os.PathLike[str], stderr: int) -> Forked:
+        """Starts `jlogtool` with these arguments."""
+        tool = [os.fsdecode(argument) for argument in arguments]
+        return self._fork({"environment": dict(os.environ), "directory": os.fspath(directory), "tool": tool}, stderr)
+
+    def _fork(self, request: dict[str, Any], stderr: int) -> Forked:
         if self._mounts != _mounts():  # this process has mounts of its own now, and the server does not see them
             self.close()
             self._open()
@@ -66,8 +80,7 @@ class ForkServer:
         # The server's child ends at once, and its orphan, the worker, becomes a child of this process.
         _adopt_orphans(True)
         try:
-            request = {"environment": {**os.environ, "JLOG_FAILPOINTS": failpoints}, "directory": os.getcwd()}
-            socket.send_fds(self._channel, [json.dumps(request).encode()], [its_stdin, its_stdout, 2])
+            socket.send_fds(self._channel, [json.dumps(request).encode()], [its_stdin, its_stdout, stderr])
             pid = int(self._channel.recv(16))
         finally:
             _adopt_orphans(False)
@@ -78,6 +91,14 @@ class ForkServer:
     def close(self) -> None:
         self._channel.close()
         self._server.wait()
+
+
+@functools.cache
+def fork_server() -> ForkServer:
+    """The one of this process."""
+    server = ForkServer()
+    atexit.register(server.close)
+    return server
 
 
 def _mounts() -> str:
@@ -96,7 +117,11 @@ def _adopt_orphans(adopt: bool) -> None:
 def serve() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     import worker
+    from jlog.cli import tool
 
+    for section in tool.SECTIONS.values():
+        for place, _ in section.values():
+            importlib.import_module(f"jlog.cli.commands.{place.partition(':')[0]}")
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests, and they end this
     channel = socket.socket(fileno=os.dup(CHANNEL))
@@ -107,8 +132,9 @@ def serve() -> None:
         pid = _fork_twice()
         if pid == 0:
             channel.close()
-            _become(json.loads(request), descriptors)
-            worker.main()
+            wanted = json.loads(request)
+            _become(wanted, descriptors)
+            tool.main(wanted["tool"]) if "tool" in wanted else worker.main()
             return
         for descriptor in descriptors:
             os.close(descriptor)

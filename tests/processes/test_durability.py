@@ -29,6 +29,12 @@ LEADING = [
 WITHOUT_THE_APPEND_LOCK = ["compress.copied", "sync.begun", "file.sync", "sync.done", "sync.told"]
 
 
+@pytest.fixture
+def tmp_path(on_disk):
+    """On the disk, where a sync takes the time in which another one comes, and the kernel says what is not written yet."""
+    return on_disk
+
+
 def durable_end(path):
     return jlog.Journal(path).stats().durable_end
 

@@ -21,7 +21,7 @@ LISTED = """
 
 
 def write(path: Path, segments: int) -> None:
-    with jlog.Writer(path) as writer:
+    with jlog.Writer(path, segment_bytes=4 << 10) as writer:
         for number in range(segments):
             writer.append(b"%d" % number)
             writer.roll()
