@@ -1,6 +1,6 @@
 """The protocol's models hold in every state that they can reach, and each known mistake is caught.
 
-`make test` runs only the models that take a few seconds, `pytest --exhaustive` all of them.
+`make test` runs only the models that take a second or two, `pytest --exhaustive` all of them.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Runs the models: every scenario must hold, and every known mistake must be caught.
 
     python check.py            all of them, 9 minutes of a core
-    python check.py --quick    those that take a few seconds each
+    python check.py --quick    those that take a second or two each
     python check.py --seconds 600   those that begin within this time
     python check.py WORDS...   only what has one of these words in its name, and the traces
 

@@ -451,15 +451,15 @@ class Full(Derived):
 A, D, R, O, _ = derived.CALLS  # noqa: E741
 
 SCENARIOS = [
-    Full("full: appends, a roll", ((A, A, A), (A, R))),
+    Full("full: appends, a roll", ((A, A, A), (A, R)), quick=False),
     Full("full: appends, rolls", ((A, A, A), (A, R, A)), failures=2, quick=False),
     Full("full: direct blocks", ((A, D), (D, A))),
     Full("full: direct blocks, twice", ((A, D), (D, A, D)), failures=2, quick=False),
-    Full("full: files of their own", ((A, O), (O, D))),
+    Full("full: files of their own", ((A, O), (O, D)), quick=False),
     Full("full: files of their own, appends", ((A, O, A), (O, D)), failures=2, quick=False),
     Full("full: rolls, the taker is killed too", ((A, R), (O,), (A,)), kills=2, quick=False),
     Full("full: reservations", ((A, A), (D,)), failures=2, first_reservation=1),
-    Full("full: reservations of three", ((A,), (D,), (A,)), first_reservation=1),
+    Full("full: reservations of three", ((A,), (D,), (A,)), first_reservation=1, quick=False),
 ]
 
 

@@ -454,12 +454,12 @@ A, S = "append", "sync"
 SHORT = ("append", "leave", "more")
 
 SCENARIOS = [
-    RecoveryModel("recovery: killed anywhere, repeated", ((A,), (A, S)), losses=0),
+    RecoveryModel("recovery: killed anywhere, repeated", ((A,), (A, S)), losses=0, quick=False),
     RecoveryModel("recovery: killed anywhere, repeated, killed again", ((A,), (A, S), (A,)), 2, 0, quick=False),
-    RecoveryModel("recovery: a second power loss", ((A, S), (A, S), (A,)), reader=False),
+    RecoveryModel("recovery: a second power loss", ((A, S), (A, S), (A,)), reader=False, quick=False),
     RecoveryModel("recovery: power losses and kills, a reader", ((A,), (A, S), (A,)), kills=2, quick=False),
     RecoveryModel("recovery: three power losses", ((A, S), (A,), (A,)), losses=2, reader=False, quick=False),
-    RecoveryModel("recovery: another boot id", (SHORT, (A, S)), 2, 0, elsewhere=frozenset({1})),
+    RecoveryModel("recovery: another boot id", (SHORT, (A, S)), 2, 0, elsewhere=frozenset({1}), quick=False),
     RecoveryModel(
         "recovery: another boot id, three openers",
         (SHORT, SHORT, (A,)),

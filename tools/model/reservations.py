@@ -301,7 +301,7 @@ def leave_last(m, pid):
 A, S, C = "append", "sync", "close"
 
 SCENARIOS = [
-    ReservationModel("reservations: no process closes", ((A, A, A), (A, A), (A, A)), losses=2),
+    ReservationModel("reservations: no process closes", ((A, A, A), (A, A), (A, A)), losses=2, quick=False),
     ReservationModel("reservations: closed and opened", ((A, C), (A, A, C), (A, S, C), (A,)), losses=2, quick=False),
     ReservationModel("reservations: openings that are killed", ((A, C), (A, C), (A,), (A,)), kills=2, losses=2, quick=False),
     ReservationModel("reservations: closing and synced", ((A, S, C), (A, C), (A, A)), losses=2),

@@ -45,7 +45,6 @@ SCENARIOS = [
         (a(11), a(21, 22), a(31)),
         threads=((2, 1),),
         reader=True,
-        quick=True,
     ),
     Protocol("rolls", (a(11) + ROLL + a(12), d(21) + ROLL, a(31)), newcomers=1, reader=True),
     Protocol(
@@ -53,7 +52,6 @@ SCENARIOS = [
         (a(11) + ROLL, a(21), a(31) + ROLL, a(41)),
         kills=2,
         newcomers=2,
-        quick=True,
     ),
     Protocol(
         "rolls: two threads of one process",
@@ -93,7 +91,6 @@ SCENARIOS = [
         kills=2,
         newcomers=1,
         power=True,
-        quick=True,
     ),
     Protocol(
         "power loss: flush, rolls",
@@ -159,7 +156,6 @@ SCENARIOS = [
         (large(11, 12) + FLUSH, large(21, 22) + FLUSH),
         failures=2,
         defers=True,
-        quick=True,
     ),
     Protocol(
         "immutable: writes that fail, a flush beside them",

@@ -14,7 +14,6 @@ import click
 import jlog
 from jlog.cli.arguments.parameters import (
     PATH,
-    SIZE,
     checked,
     is_topic,
     journal_or_topic_argument,
@@ -57,12 +56,6 @@ STDIN = "-"
     help="For raw, the end of a record. lines: at a newline, which is not part of it; length32: after as many bytes as a "
     "little-endian 4-byte number before it says.",
 )
-@click.option(
-    "--precommit",
-    type=SIZE,
-    help="Size of the shared pre-commit buffer, 4K to 1G; 0: each append is in the segment file when it returns. "
-    "Units are of 1024.  [default: 128K]",
-)
 @journal_options
 @making_options
 @json_option
@@ -71,7 +64,6 @@ def append(
     files: tuple[str, ...],
     format_name: str,
     framing: str,
-    precommit: int | None,
     options: dict[str, Any],
     as_json: bool,
     **making: Any,
@@ -97,8 +89,6 @@ def append(
       jlogtool dump --json /tmp/a | jlogtool append --format jsonl /tmp/b
       jlogtool append --json /var/lib/events a.log b.log
     """
-    if precommit is not None:
-        options["precommit"] = precommit
     options |= take_making(making, is_topic(journal))
     if format_name == "jsonl":
         refuse_beside("--format jsonl", "framing")

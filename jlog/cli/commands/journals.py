@@ -12,7 +12,6 @@ import jlog
 from jlog.archive import Archive
 from jlog.cli.arguments.parameters import (
     DIRECTORY_OR_SERVER,
-    SIZE,
     checked,
     is_archive,
     is_topic,
@@ -42,10 +41,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @journal_or_topic_argument
-@click.option("--precommit", type=SIZE, help="Size of the shared pre-commit buffer, 4K to 1G.  [default: 128K]")
 @journal_options
 @size_options
-def create(journal: str, options: dict[str, Any], precommit: int | None, **making: int | None) -> None:
+def create(journal: str, options: dict[str, Any], **making: int | None) -> None:
     """Create an empty JOURNAL, with options that hold for all its writers.
 
     Without `create` the first writer creates the journal. By default a segment is removed once every subscriber and every
@@ -62,8 +60,6 @@ def create(journal: str, options: dict[str, Any], precommit: int | None, **makin
       jlogtool create --segment-bytes 1G --precommit 1M /var/lib/clicks
       jlogtool create --max-age 7d --archive s3://logs/archive /var/lib/audit
     """
-    if precommit is not None:
-        options["precommit"] = precommit
     options |= take_making(making, is_topic(journal))
     with checked():
         complete_retention(options)

@@ -19,12 +19,18 @@ from jlog.options import COMPRESSIONS, ROLLS, SYNCS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NAMES = ("compression", "segment_bytes", "roll", "sync", "sync_interval")
+NAMES = ("precommit", "compression", "segment_bytes", "roll", "sync", "sync_interval")
 
 
 def journal_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of a journal. The command gets `options`: those of jlog.Writer that were given."""
 
+    @click.option(
+        "--precommit",
+        type=SIZE,
+        help="Size of the shared pre-commit buffer, 4K to 1G, which can grow and never shrinks. 0: write without it, so that "
+        "each append is in the segment file when it returns.  [new journal: 128K]",
+    )
     @click.option("--compression", type=click.Choice(COMPRESSIONS), help="Compression of the blocks.  [new journal: none]")
     @click.option(
         "--segment-bytes",
@@ -61,13 +67,8 @@ def journal_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("options")
 @journal_argument
 @journal_options
-@click.option(
-    "--precommit",
-    type=SIZE,
-    help="Size of the shared pre-commit buffer, up to 1G. It grows and never shrinks.",
-)
 @json_option
-def change_options(journal: str, options: dict[str, Any], precommit: int | None, as_json: bool) -> None:
+def change_options(journal: str, options: dict[str, Any], as_json: bool) -> None:
     """Show the options of JOURNAL, or change those that are given.
 
     A change holds for records that are written from now on, also by processes that have the journal open. Written
@@ -81,18 +82,19 @@ def change_options(journal: str, options: dict[str, Any], precommit: int | None,
       jlogtool options --max-age 30d --archive none /var/lib/events
       jlogtool options --json /var/lib/events | jq .segment_bytes
     """
-    if options or precommit is not None:
-        _change(journal, options, precommit)
+    if options:
+        _change(journal, options)
     elif not as_json:
         print_fields((name, in_words(name, value)) for name, value in _options(journal).items())
     if as_json:
         print_json(_options(journal))
 
 
-def _change(journal: str, options: dict[str, Any], precommit: int | None) -> None:
+def _change(journal: str, options: dict[str, Any]) -> None:
+    precommit = options.get("precommit")
     with checked():
         complete_retention(options, journal)
-        with jlog.Writer(journal, precommit=precommit or 0, create=False, **options):
+        with jlog.Writer(journal, create=False, **{"precommit": 0, **options}):
             found = jlog.Journal(journal).options.precommit
     if precommit is not None and found != precommit:
         raise JournalError(
