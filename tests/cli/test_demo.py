@@ -28,6 +28,10 @@ def environment_with(temporary: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(temporary), "JLOG_DEMO_DIR": "", "COLUMNS": "200"}
 
 
+def run(*arguments: str, env: dict[str, str], command: list[str] = DEMO) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command, *arguments], env=env, capture_output=True, text=True, timeout=HUNG_SECONDS)
+
+
 def write_lines(path: Path, count: int) -> str:
     path.write_bytes(b"".join(b"line %d of %s\n" % (number, path.name.encode()) for number in range(count)))
     return str(path)
@@ -36,13 +40,7 @@ def write_lines(path: Path, count: int) -> str:
 @pytest.mark.parametrize("lines", [1, 2, 5, 40_000])
 def test_every_line_is_proved_to_be_delivered_through_kills(tmp_path, lines):
     temporary = tmp_path / "tmp"
-    done = subprocess.run(
-        [*DEMO, write_lines(tmp_path / "input", lines)],
-        env=environment_with(temporary),
-        capture_output=True,
-        text=True,
-        timeout=HUNG_SECONDS,
-    )
+    done = run(write_lines(tmp_path / "input", lines), env=environment_with(temporary))
     assert (done.returncode, done.stderr) == (0, "")
     assert "every acknowledged line reached audit and index, in order" in done.stdout
     assert "2 survived" in done.stdout
@@ -53,13 +51,7 @@ def test_every_line_is_proved_to_be_delivered_through_kills(tmp_path, lines):
 def test_segments_are_cleaned_after_the_readers(tmp_path):
     lines = [random.Random(number).randbytes(499).hex() for number in range(40_000)]  # LZ4 halves them
     (tmp_path / "input").write_text("\n".join(lines))
-    done = subprocess.run(
-        [*DEMO, str(tmp_path / "input")],
-        env=environment_with(tmp_path / "tmp"),
-        capture_output=True,
-        text=True,
-        timeout=HUNG_SECONDS,
-    )
+    done = run(str(tmp_path / "input"), env=environment_with(tmp_path / "tmp"))
     assert done.returncode == 0
     created, removed = next(line for line in done.stdout.splitlines() if " created, " in line).split("created, ")
     assert int(created.split()[-1]) == int(removed.split()[0]) + 1 >= 5
@@ -67,13 +59,7 @@ def test_segments_are_cleaned_after_the_readers(tmp_path):
 
 def test_below_a_directory_of_the_users_the_journal_is_kept(tmp_path):
     environment = {**environment_with(tmp_path / "tmp"), "JLOG_DEMO_DIR": str(tmp_path / "kept")}
-    subprocess.run(
-        [*DEMO, write_lines(tmp_path / "input", 10)],
-        env=environment,
-        check=True,
-        stdout=subprocess.DEVNULL,
-        timeout=HUNG_SECONDS,
-    )
+    assert run(write_lines(tmp_path / "input", 10), env=environment).returncode == 0
     (kept,) = (tmp_path / "kept").iterdir()
     assert (kept / "journal" / "journal.meta").exists()
 
@@ -81,25 +67,13 @@ def test_below_a_directory_of_the_users_the_journal_is_kept(tmp_path):
 def test_without_java_it_runs_and_says_what_to_install(tmp_path):
     environment = {**environment_with(tmp_path / "tmp"), "PATH": str(tmp_path)}
     environment.pop("JAVA_HOME", None)
-    done = subprocess.run(
-        [*WHOLE_DEMO, "--spark", write_lines(tmp_path / "input", 10)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=HUNG_SECONDS,
-    )
+    done = run("--spark", write_lines(tmp_path / "input", 10), env=environment, command=WHOLE_DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     assert " install " in done.stdout.splitlines()[-1]
 
 
 def test_input_that_does_not_exist_is_said_in_a_line(tmp_path):
-    done = subprocess.run(
-        [*DEMO, str(tmp_path / "nothing")],
-        env=environment_with(tmp_path / "tmp"),
-        capture_output=True,
-        text=True,
-        timeout=HUNG_SECONDS,
-    )
+    done = run(str(tmp_path / "nothing"), env=environment_with(tmp_path / "tmp"))
     assert done.returncode == 1
     assert done.stderr == f"demo: {tmp_path / 'nothing'}: no such file or directory\n"
 
@@ -197,7 +171,7 @@ def test_a_full_disk_is_named_with_the_variable_that_names_another(tmp_path, var
     try:
         with mounted("tmpfs", kilobytes / 1024) as small:
             environment = {**os.environ, "JLOG_DEMO_DIR": "", "COLUMNS": "200", variable: str(small)}
-            done = subprocess.run([*DEMO, lines], env=environment, capture_output=True, text=True, timeout=HUNG_SECONDS)
+            done = run(lines, env=environment)
     except CannotMount as error:
         pytest.skip(str(error))
     assert done.returncode == 1
