@@ -73,6 +73,7 @@ def test_each_line_that_was_logged_is_in_kafka_once(tmp_path: Path) -> None:
     check_shown("logging-to-kafka", proof)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.kafka
 @pytest.mark.xdist_group("kafka")
 @pytest.mark.usefixtures("_own_broker")
