@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pyarrow
 
 import jlog
-import jlog.arrow
 from jlog.bench import CHUNK_RECORDS, Contest, ContestSettings, Read, Way, empty_directory, ours, prefix_of, read_journal
 
 if TYPE_CHECKING:
@@ -144,16 +143,15 @@ def reading(name: str, read: Read, settings: ContestSettings) -> Iterator[tuple[
     with empty_directory(settings.directory) as directory:
         ours(load, CHUNK_RECORDS)(directory)
         with jlog.Reader(directory / "journal") as reader:
-            stream = jlog.arrow.reader_of(reader, max_records=CHUNK_RECORDS)
-            write_stream_of(directory / "stream", stream)
+            write_stream_of(directory / "stream", pyarrow.schema(reader), reader.record_batches(max_records=CHUNK_RECORDS))
         yield (
             Way(name, partial(read_journal, directory / "journal", records, read)),
             Way("IPC stream, 1,000 a batch", partial(read_stream, directory / "stream", records)),
         )
 
 
-def write_stream_of(path: Path, batches: pyarrow.RecordBatchReader) -> None:
-    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, batches.schema) as stream:
+def write_stream_of(path: Path, schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch]) -> None:
+    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, schema) as stream:
         for batch in batches:
             stream.write_batch(batch)
 

@@ -1,5 +1,19 @@
-"""The records that reading gives."""
+"""The records that reading gives, and records in Arrow's columns."""
 
-from jlog._core.records.record import Record, RecordBatch
+from jlog._core.records.arrow import ArrowBatch, Field, fields_of, requested_fields, schema_of, stream_of
+from jlog._core.records.columns import import_pyarrow
+from jlog._core.records.record import Record, RecordBatch, columns_of, records_of_arrow
 
-__all__ = ["Record", "RecordBatch"]
+__all__ = [
+    "ArrowBatch",
+    "Field",
+    "Record",
+    "RecordBatch",
+    "columns_of",
+    "fields_of",
+    "import_pyarrow",
+    "records_of_arrow",
+    "requested_fields",
+    "schema_of",
+    "stream_of",
+]

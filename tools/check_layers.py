@@ -24,7 +24,7 @@ ROOMS = """
 jlog.cli
 jlog.demo jlog.bench
 jlog.pipeline
-jlog.spark jlog.logging jlog.metrics jlog.arrow
+jlog.spark jlog.logging jlog.metrics
 jlog.libjlog
 jlog.ingest
 jlog

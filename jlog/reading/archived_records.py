@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,10 +25,10 @@ from jlog.storage.meta import Meta, read_meta
 from jlog.system.filesystem import is_url, journal_path
 
 if TYPE_CHECKING:
-    import pyarrow
-
+    from jlog._core.records.arrow import Field
     from jlog.reading.event_loops import Waiter
     from jlog.reading.pace import Pace
+    from jlog.reading.sources import Convert, Converted
 
 
 class ArchivedRecords:
@@ -82,14 +82,13 @@ class ArchivedRecords:
         self.cursor.check_open()
         return Across(self.cursor, ValueIterator)
 
-    def record_batches(
-        self, max_records: int, max_bytes: int, columns: Iterable[str] | None, end: int | None
-    ) -> Iterator[pyarrow.RecordBatch]:
+    def arrow_batches(
+        self, max_records: int, max_bytes: int, fields: Sequence[Field], end: int | None, convert: Convert[Converted]
+    ) -> Iterator[Converted]:
         self.cursor.check_open()
-        names = None if columns is None else list(columns)
 
-        def batches(cursor: Cursor) -> Iterator[pyarrow.RecordBatch]:
-            return ArrowIterator(cursor, max_records, max_bytes, columns=names, end=end)
+        def batches(cursor: Cursor) -> Iterator[Converted]:
+            return ArrowIterator(cursor, max_records, max_bytes, fields, end=end, convert=convert)
 
         return Across(self.cursor, batches, end)
 

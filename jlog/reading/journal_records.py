@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,10 @@ from jlog.storage.meta import read_meta
 from jlog.system.filesystem import journal_path
 
 if TYPE_CHECKING:
-    import pyarrow
-
+    from jlog._core.records.arrow import Field
     from jlog.reading.event_loops import Waiter
     from jlog.reading.pace import Pace
+    from jlog.reading.sources import Convert, Converted
 
 
 class JournalRecords:
@@ -61,10 +61,10 @@ class JournalRecords:
     def values(self) -> Iterator[bytes | None]:
         return ValueIterator(self.cursor)
 
-    def record_batches(
-        self, max_records: int, max_bytes: int, columns: Iterable[str] | None, end: int | None
-    ) -> Iterator[pyarrow.RecordBatch]:
-        return ArrowIterator(self.cursor, max_records, max_bytes, columns=columns, end=end)
+    def arrow_batches(
+        self, max_records: int, max_bytes: int, fields: Sequence[Field], end: int | None, convert: Convert[Converted]
+    ) -> Iterator[Converted]:
+        return ArrowIterator(self.cursor, max_records, max_bytes, fields, end=end, convert=convert)
 
     def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]:
         return FollowIterator(self.cursor, timeout, pace)

@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from jlog._core.read.position import handing_out, moving
+from jlog._core.records.arrow import ArrowBatch, fields_of, requested_fields, schema_of, stream_of
+from jlog._core.records.columns import import_pyarrow
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import NEVER, Deadline
 from jlog.errors import JournalError
@@ -26,9 +28,14 @@ from jlog.system.threads import refuse_greenlets
 
 if TYPE_CHECKING:
     import pyarrow
+    from typing_extensions import CapsuleType
 
     from jlog.reading.archived_records import ArchivedRecords
     from jlog.reading.event_loops import Waiter
+
+# Of one batch of a stream. Engines work on a batch at a time, so larger ones cost memory and gain nothing.
+STREAM_RECORDS = 65_536
+STREAM_BYTES = 16 << 20
 
 
 class Reader:
@@ -125,11 +132,31 @@ class Reader:
         of them that `columns` names; a column that is left out costs nothing. A batch has at most `max_records` and, beyond its
         first record, `max_bytes`. With `end` the batches stop before that sequence. Raises ImportError without pyarrow: pip
         install 'pyjlog[arrow]'."""
+        pyarrow = import_pyarrow()
         _check_limits(max_records, max_bytes)
         if end is not None and end < 0:
             raise ValueError(f"a sequence must be 0 or more, not {end}")
         self._check_lost()
-        return self._source.record_batches(max_records, max_bytes, columns, end)
+        return self._source.arrow_batches(max_records, max_bytes, fields_of(columns), end, pyarrow.record_batch)
+
+    def __arrow_c_schema__(self) -> CapsuleType:
+        return schema_of(fields_of())
+
+    def __arrow_c_stream__(self, requested_schema: CapsuleType | None = None) -> CapsuleType:
+        """Returns the records from the position to the end as it is now, with the columns of RecordBatch.to_arrow(), as a
+        stream that every library for Arrow takes: `polars.DataFrame(reader)`, `duckdb.sql("from reader")`,
+        `pyarrow.table(reader)`, `pandas.DataFrame.from_arrow(reader)`. Needs no pyarrow.
+
+        The position moves with every batch that the consumer takes, and with nothing else. The stream may outlive every
+        variable that holds the Reader; a second stream goes on where the first one stands. A requested schema is followed where
+        that loses nothing: some of the columns, binary as string where it is UTF-8, large and view types, headers as a map. A
+        record that does not fit it, damage, and every other error reach the consumer as its own error, with the text.
+        """
+        self._check_lost()
+        fields = requested_fields(requested_schema, fields_of())
+        end = int(self._cursor.next_sequence)
+        batches: Iterator[ArrowBatch] = self._source.arrow_batches(STREAM_RECORDS, STREAM_BYTES, fields, end, _as_it_is)
+        return stream_of(fields, batches, self)
 
     def follow(self, timeout: float | None = None, *, pace: float | None = None) -> Iterator[Record]:
         """Iterates over records as they are appended. It wakes at once, and uses no CPU while there is none. It ends after
@@ -308,6 +335,10 @@ class Reader:
     def _check_lost(self) -> None:
         if self._subscriber is not None and self._subscriber.lost is not None:
             raise self._subscriber.lost
+
+
+def _as_it_is(batch: ArrowBatch) -> ArrowBatch:
+    return batch
 
 
 def _archived_records(

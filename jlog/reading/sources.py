@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from jlog._core.read.cursor import Cursor
+from jlog._core.records.arrow import ArrowBatch, Field
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import Deadline
 from jlog.errors import CorruptJournal, JournalClosed
@@ -15,11 +16,12 @@ from jlog.storage.damage import Damage
 from jlog.storage.gaps import Gaps
 
 if TYPE_CHECKING:
-    import pyarrow
-
     from jlog.archive.cursor import ArchiveCursor
     from jlog.reading.event_loops import Waiter
     from jlog.reading.pace import Pace
+
+Converted = TypeVar("Converted")
+Convert = Callable[[ArrowBatch], Converted]
 
 
 class RecordSource(Protocol):
@@ -41,9 +43,12 @@ class RecordSource(Protocol):
 
     def records(self) -> Iterator[Record]: ...
     def values(self) -> Iterator[bytes | None]: ...
-    def record_batches(
-        self, max_records: int, max_bytes: int, columns: Iterable[str] | None, end: int | None
-    ) -> Iterator[pyarrow.RecordBatch]: ...
+    def arrow_batches(
+        self, max_records: int, max_bytes: int, fields: Sequence[Field], end: int | None, convert: Convert[Converted]
+    ) -> Iterator[Converted]:
+        """Iterates over records in columns, up to the end as it is now or to the sequence `end`. `convert` turns an ArrowBatch
+        into what is handed out; the position moves only after that."""
+
     def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]: ...
     def follow_async(self, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> AsyncIterator[Record]: ...
     def read(self, max_records: int, max_bytes: int, timeout: float | None) -> RecordBatch: ...

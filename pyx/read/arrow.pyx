@@ -1,4 +1,4 @@
-"""Reads records straight into Arrow, without a RecordBatch in between."""
+"""Reads records straight into Arrow columns, without a RecordBatch in between."""
 
 from libc.stdint cimport uint64_t
 
@@ -7,22 +7,22 @@ from jlog._core.read.cursor cimport Cursor
 from jlog._core.read.position cimport OWED, begin_use, end_use, is_own
 from jlog._core.format.format cimport JLOG_NONE
 
-from jlog._core.records.columns import check_columns
-
 
 cdef class ArrowIterator:
-    """Iterates over pyarrow.RecordBatches, up to the journal's end as it was when iteration began, or to the sequence `end`."""
+    """Iterates over ArrowBatches with these fields, or over what `convert` turns them into, up to the journal's end as it was
+    when iteration began, or to the sequence `end`."""
 
     cdef Cursor cursor
     cdef Py_ssize_t max_records
     cdef Py_ssize_t max_bytes
-    cdef tuple names
+    cdef tuple fields
+    cdef object convert
     cdef uint64_t end
     cdef uint64_t rows  # of the batch before: the next one will have about as many
     cdef uint64_t value_bytes  # of the batch before
 
-    def __init__(self, Cursor cursor not None, Py_ssize_t max_records, Py_ssize_t max_bytes, *, columns=None, end=None):
-        self.names = check_columns(columns)
+    def __init__(self, Cursor cursor not None, Py_ssize_t max_records, Py_ssize_t max_bytes, fields, *, end=None, convert=None):
+        self.fields, self.convert = tuple(fields), convert
         self.max_records, self.max_bytes = max_records, max_bytes
         self.end = JLOG_NONE if end is None else end
         cursor.refresh()
@@ -32,14 +32,17 @@ cdef class ArrowIterator:
         return self
 
     def __next__(self):
-        cdef Columns columns = Columns(self.names, self.rows, self.value_bytes + self.value_bytes // 8)
+        cdef Columns columns = Columns(self.fields, self.cursor.path, self.rows, self.value_bytes + self.value_bytes // 8)
         begin_use(self.cursor)
         try:
             self.cursor.owe()
             self.cursor.read_into(columns, self.max_records, self.max_bytes, self.end)
             if columns.count == 0:
                 raise StopIteration
-            batch = columns.to_arrow()
+            self.rows, self.value_bytes = columns.to.rows, columns.to.value.used
+            batch = columns.hand_over()
+            if self.convert is not None:
+                batch = self.convert(batch)
         except BaseException as error:
             if columns.count == 0 or is_own(error):
                 self.cursor.use &= ~OWED  # else the next call goes back: no record may be skipped
@@ -48,5 +51,4 @@ cdef class ArrowIterator:
             self.cursor.use &= ~OWED
         finally:
             end_use(self.cursor)
-        self.rows, self.value_bytes = columns.to.rows, columns.to.value.used
         return batch

@@ -2,6 +2,8 @@
 #ifndef JLOG_COLUMNS_H
 #define JLOG_COLUMNS_H
 
+#include <stdlib.h>
+
 #include "format/format.h"
 #include "records/utf8.h"
 
@@ -181,6 +183,127 @@ static inline void jlog_fill_sequence(struct jlog_columns *to, uint64_t from_row
     if (to->sequence != NULL)
         for (uint64_t row = from_row; row < to->rows; row++)
             to->sequence[row] = (int64_t)(first_sequence + (row - from_row));
+}
+
+/* Returns the first entry that is not null and not UTF-8; -1 where all are. Most data is ASCII, or valid as a whole. */
+static inline int64_t jlog_first_not_utf8(const struct jlog_array *array)
+{
+    int whole = jlog_utf8_valid(array->data, array->used);
+
+    for (uint64_t at = 0; at < array->count && whole; at++)
+        whole = (uint32_t)array->offsets[at] == array->used || (array->data[array->offsets[at]] & 0xC0) != 0x80;
+    for (uint64_t at = 0; at < array->count && !whole; at++) {
+        const uint32_t begin = (uint32_t)array->offsets[at], end = (uint32_t)array->offsets[at + 1];
+
+        if (!jlog_utf8_valid(array->data + begin, end - begin))
+            return (int64_t)at;
+    }
+    return -1;
+}
+
+/* Returns the row whose list has this entry. */
+static inline int64_t jlog_row_of(const struct jlog_array *lists, int64_t entry)
+{
+    int64_t row = 0;
+
+    while (lists->offsets[row + 1] <= entry)
+        row++;
+    return row;
+}
+
+static int jlog_compare_names(const void *one, const void *other, void *of)
+{
+    const struct jlog_array *names = of;
+    const uint32_t a = *(const uint32_t *)one, b = *(const uint32_t *)other;
+    const int32_t a_bytes = names->offsets[a + 1] - names->offsets[a], b_bytes = names->offsets[b + 1] - names->offsets[b];
+    const int order = a_bytes != b_bytes ? (a_bytes < b_bytes ? -1 : 1)
+                                         : memcmp(names->data + names->offsets[a], names->data + names->offsets[b],
+                                                  (size_t)a_bytes);
+
+    return order != 0 ? order : a < b ? -1 : 1;
+}
+
+static inline int jlog_same_name(const struct jlog_array *names, uint32_t a, uint32_t b)
+{
+    const int32_t bytes = names->offsets[a + 1] - names->offsets[a];
+
+    return bytes == names->offsets[b + 1] - names->offsets[b] &&
+           memcmp(names->data + names->offsets[a], names->data + names->offsets[b], (size_t)bytes) == 0;
+}
+
+/* Marks the headers of a record after which another one has the same name. Returns their number; -1 without memory. */
+static inline int64_t jlog_mark_repeated(const struct jlog_array *names, uint32_t begin, uint32_t end, uint8_t *repeated)
+{
+    enum { FEW = 16 };                                   /* to compare each with each is faster than to sort them */
+    uint32_t few[FEW];
+    uint32_t *const order = end - begin <= FEW ? few : malloc((end - begin) * sizeof *order);
+    int64_t found = 0;
+
+    if (order == NULL)
+        return -1;
+    if (order == few) {
+        for (uint32_t at = begin; at < end; at++)
+            for (uint32_t later = at + 1; later < end && !repeated[at]; later++)
+                found += repeated[at] = (uint8_t)jlog_same_name(names, at, later);
+        return found;
+    }
+    for (uint32_t at = begin; at < end; at++)
+        order[at - begin] = at;
+    qsort_r(order, end - begin, sizeof *order, jlog_compare_names, (void *)names);
+    for (uint32_t at = 0; at + 1 < end - begin; at++)
+        found += repeated[order[at]] = (uint8_t)jlog_same_name(names, order[at], order[at + 1]);
+    free(order);
+    return found;
+}
+
+static inline void jlog_move_entry(struct jlog_array *array, uint64_t from, uint64_t to, int with_validity)
+{
+    const uint32_t begin = (uint32_t)array->offsets[from], end = (uint32_t)array->offsets[from + 1];
+
+    memmove(array->data + array->offsets[to], array->data + begin, end - begin);
+    array->offsets[to + 1] = array->offsets[to] + (int32_t)(end - begin);
+    if (with_validity) {
+        if (array->validity[from >> 3] >> (from & 7) & 1)
+            jlog_set_bit(array->validity, to);
+        else
+            jlog_clear_bit(array->validity, to);
+    }
+}
+
+/* Drops each header after which the same record has another one of the same name. `repeated` has a byte for each header, all 0.
+ * Returns 0 without memory, and then nothing is dropped. */
+static inline int jlog_drop_repeated(struct jlog_columns *to, uint8_t *repeated)
+{
+    int64_t found = 0;
+    uint64_t kept = 0, at = 0;
+
+    for (uint64_t row = 0; row < to->rows; row++) {
+        const int64_t more = jlog_mark_repeated(&to->name, (uint32_t)to->headers.offsets[row],
+                                                (uint32_t)to->headers.offsets[row + 1], repeated);
+
+        if (more < 0)
+            return 0;
+        found += more;
+    }
+    if (found == 0)
+        return 1;
+    for (uint64_t row = 0; row < to->rows; row++) {
+        const uint64_t end = (uint64_t)to->headers.offsets[row + 1];
+
+        for (; at < end; at++) {
+            if (repeated[at])
+                continue;
+            /* An entry's offset is read before the entry before it writes over it: `kept` never passes `at`. */
+            jlog_move_entry(&to->name, at, kept, 0);
+            jlog_move_entry(&to->header_value, at, kept, 1);
+            kept++;
+        }
+        to->headers.offsets[row + 1] = (int32_t)kept;
+    }
+    to->name.count = to->header_value.count = to->headers.used = (uint32_t)kept;
+    to->name.used = (uint32_t)to->name.offsets[kept];
+    to->header_value.used = (uint32_t)to->header_value.offsets[kept];
+    return 1;
 }
 
 #endif

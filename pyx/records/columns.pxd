@@ -1,5 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from jlog._core.records.arrow cimport ArrowArray, ArrowBatch
+
 
 cdef extern from "records/columns.h" nogil:
     struct jlog_array:
@@ -33,6 +35,9 @@ cdef extern from "records/columns.h" nogil:
     void jlog_fill(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us)
     void jlog_fill_sequence(jlog_columns *to, uint64_t from_row, uint64_t first_sequence)
     void jlog_catch_up(jlog_array *array, uint64_t count)
+    bint jlog_drop_repeated(jlog_columns *to, uint8_t *repeated)
+    int64_t jlog_first_not_utf8(const jlog_array *array)
+    int64_t jlog_row_of(const jlog_array *lists, int64_t entry)
 
 
 cdef class Batch:
@@ -43,12 +48,11 @@ cdef class Batch:
 
 
 cdef class Memory:
-    cdef object buffer
     cdef uint8_t *data
     cdef uint64_t room
 
     cdef uint8_t *reserve(self, uint64_t size) except NULL
-    cdef object cut(self, uint64_t size)
+    cdef uint8_t *hand_over(self, uint64_t size) except NULL
 
 
 cdef class Strings:
@@ -58,12 +62,16 @@ cdef class Strings:
     cdef int preset
 
     cdef int reserve(self, jlog_array *array, uint64_t count, uint64_t size) except -1
-    cdef list row_buffers(self, const jlog_array *array, bint nullable)
-    cdef list buffers(self, const jlog_array *array, bint nullable)
+    cdef int hand_rows_over(self, ArrowArray *to, const jlog_array *array, bint nullable) except -1
+    cdef int hand_over(self, ArrowArray *to, const jlog_array *array, bint nullable, str format) except -1
 
 
 cdef class Columns(Batch):
-    cdef readonly tuple names
+    cdef readonly tuple fields
+    cdef tuple names
+    cdef str path
+    cdef list runs  # (row, sequence) where the sequences do not go on from the row before
+    cdef uint64_t expected  # the sequence that goes on
     cdef jlog_columns to
     cdef Memory sequence
     cdef Memory timestamp
@@ -75,5 +83,9 @@ cdef class Columns(Batch):
 
     cdef int reserve(self, uint64_t rows, uint64_t value_bytes) except -1
     cdef int reserve_rest(self, uint64_t rows, const jlog_sizes *more) except -1
-    cdef object array(self, str name, type_)
-    cdef object headers_array(self, type_)
+    cdef int set_sequences(self, list sequences) except -1
+    cdef ArrowBatch hand_over(self)
+    cdef int hand_column_over(self, ArrowArray *to, field) except -1
+    cdef int complete(self, Strings strings, jlog_array *array) except -1
+    cdef int hand_headers_over(self, ArrowArray *to, field) except -1
+    cdef int check_text(self, str name, str format, const jlog_array *array) except -1

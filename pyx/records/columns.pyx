@@ -1,38 +1,28 @@
-"""Turns records into Arrow columns: C fills them, and pyarrow gets them as buffers, without a Python object per record."""
-
-from functools import cache
+"""Turns records into Arrow columns: C fills them, and their memory goes to the consumer, without a Python object per record."""
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
+
+from jlog._core.records.arrow cimport (
+    ArrowArray,
+    ArrowBatch,
+    jlog_begin_array,
+    jlog_count_zeros,
+    jlog_view,
+    jlog_widen,
+)
+
+from jlog._core.records.arrow import TEXTS
 
 
 def import_pyarrow():
     try:
         import pyarrow
     except ImportError as error:
-        raise ImportError("Arrow needs pyarrow, which is not installed: pip install 'pyjlog[arrow]'") from error
+        raise ImportError("this needs pyarrow, which is not installed: pip install 'pyjlog[arrow]'; without it, every library "
+                          "that knows the Arrow C data interface takes a Reader, a RecordBatch or jlog.scan itself") from error
     return pyarrow
-
-
-@cache
-def schema():
-    """Returns the columns that records have in Arrow, as a pyarrow.Schema."""
-    pyarrow = import_pyarrow()
-    header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
-    return pyarrow.schema([
-        ("sequence", pyarrow.int64()), ("timestamp", pyarrow.timestamp("us", "UTC")), ("key", pyarrow.binary()),
-        ("value", pyarrow.binary()), ("headers", pyarrow.list_(header))])
-
-
-def check_columns(columns):
-    """Returns the names as a tuple; for None, the names of all columns. Raises ValueError for an unknown name."""
-    if columns is None:
-        return tuple(schema().names)
-    columns = tuple(columns)
-    unknown = sorted(set(columns) - set(schema().names))
-    if unknown or not columns:
-        raise ValueError(f"columns must be at least one of {', '.join(schema().names)}, not {', '.join(unknown) or 'none'}")
-    return columns
 
 
 cdef class Batch:
@@ -45,25 +35,31 @@ cdef class Batch:
 
 
 cdef class Memory:
-    """Memory of pyarrow's pool that grows as needed."""
+    """Memory that grows as needed."""
+
+    def __dealloc__(self):
+        free(self.data)
 
     cdef uint8_t *reserve(self, uint64_t size) except NULL:
         """Makes room for `size` bytes in all, and returns their address. The bytes that are there stay."""
         cdef uint64_t room = max(size, self.room * 2, 64)
-        if size <= self.room and self.buffer is not None:
+        cdef void *larger
+        if size <= self.room and self.data != NULL:
             return self.data
-        if self.buffer is None:
-            self.buffer = import_pyarrow().allocate_buffer(room, resizable=True)
-        else:
-            self.buffer.resize(room)
-        self.data = <uint8_t *> <size_t> self.buffer.address
-        self.room = room
+        larger = realloc(self.data, room)
+        if larger == NULL:
+            raise MemoryError
+        self.data, self.room = <uint8_t *> larger, room
         return self.data
 
-    cdef object cut(self, uint64_t size):
-        """Returns the first `size` bytes as a pyarrow.Buffer, which owns the memory from then on."""
-        self.buffer.resize(size)
-        return self.buffer
+    cdef uint8_t *hand_over(self, uint64_t size) except NULL:
+        """Returns the memory with its first `size` bytes. It belongs to the caller from then on."""
+        cdef uint8_t *data = self.reserve(size)
+        cdef void *smaller = NULL
+        if self.room - size > self.room // 4:
+            smaller = realloc(data, max(size, 64))
+        self.data, self.room = NULL, 0
+        return data if smaller == NULL else <uint8_t *> smaller
 
 
 cdef class Strings:
@@ -87,22 +83,53 @@ cdef class Strings:
             array.offsets[0] = 0
         return 0
 
-    cdef list row_buffers(self, const jlog_array *array, bint nullable):
-        return [self.validity.cut((array.count + 7) // 8) if nullable else None, self.offsets.cut(4 * (array.count + 1))]
+    cdef int hand_rows_over(self, ArrowArray *to, const jlog_array *array, bint nullable) except -1:
+        """Hands validity over."""
+        if nullable:
+            to.null_count = jlog_count_zeros(array.validity, array.count)
+            if to.null_count:
+                to.buffers[0] = self.validity.hand_over((array.count + 7) // 8)
+        return 0
 
-    cdef list buffers(self, const jlog_array *array, bint nullable):
-        return [*self.row_buffers(array, nullable), self.data.cut(array.used)]
+    cdef int hand_over(self, ArrowArray *to, const jlog_array *array, bint nullable, str format) except -1:
+        """Hands the column over in this format."""
+        cdef uint64_t count = array.count
+        cdef bint is_view = format in ("vz", "vu")
+        if not jlog_begin_array(to, count, 4 if is_view else 3, 0):
+            raise MemoryError
+        self.hand_rows_over(to, array, nullable)
+        if is_view:
+            to.buffers[1] = allocate(16 * count)
+            jlog_view(<uint8_t *> to.buffers[1], array.offsets, array.data, count)
+            to.buffers[3] = allocate(8)
+            (<int64_t *> to.buffers[3])[0] = array.used
+        elif format in ("Z", "U"):
+            to.buffers[1] = allocate(8 * (count + 1))
+            jlog_widen(<int64_t *> to.buffers[1], array.offsets, count)
+        else:
+            to.buffers[1] = self.offsets.hand_over(4 * (count + 1))
+        to.buffers[2] = self.data.hand_over(array.used)
+        return 0
+
+
+cdef uint8_t *allocate(size_t size) except NULL:
+    cdef void *memory = malloc(size + 1)
+    if memory == NULL:
+        raise MemoryError
+    return <uint8_t *> memory
 
 
 cdef class Columns(Batch):
-    """Collects records, and makes a pyarrow.RecordBatch of them. `names` are the wanted columns, `rows` and `value_bytes` the
-    expected size."""
+    """Collects records, and creates an ArrowBatch of them. `fields` are the wanted columns, `rows` and `value_bytes` the
+    expected size. `path` names the journal in errors."""
 
-    def __init__(self, tuple names not None, uint64_t rows=0, uint64_t value_bytes=0):
-        self.names = names
+    def __init__(self, tuple fields not None, str path=None, uint64_t rows=0, uint64_t value_bytes=0):
+        self.fields, self.path = fields, path
+        self.names = tuple([field.name for field in fields])
         self.sequence, self.timestamp = Memory(), Memory()
         self.value, self.key, self.headers = Strings(0xFF), Strings(0), Strings(0)
         self.name, self.header_value = Strings(0xFF), Strings(0xFF)
+        self.runs = []
         self.reserve(rows, min(value_bytes, INT32_MAX))
 
     cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
@@ -113,6 +140,9 @@ cdef class Columns(Batch):
         cdef uint32_t used = self.to.value.used
         cdef jlog_sizes more
         self.reserve(rows + count, used + size)
+        if rows == 0 or first_sequence != self.expected:
+            self.runs.append((rows, first_sequence))
+        self.expected = first_sequence + count
         if self.names == ("sequence",):  # the number of records is all that is needed
             self.to.rows = self.count = rows + count
             jlog_fill_sequence(&self.to, rows, first_sequence)
@@ -156,37 +186,89 @@ cdef class Columns(Batch):
             self.headers.reserve(&to.headers, rows, 0)
         return 0
 
-    def to_arrow(self):
-        """Returns the collected records as a pyarrow.RecordBatch. No record may be added after that."""
-        pyarrow = import_pyarrow()
-        fields = [schema().field(name) for name in self.names]
-        return pyarrow.RecordBatch.from_arrays([self.array(field.name, field.type) for field in fields],
-                                               schema=pyarrow.schema(fields))
+    cdef int set_sequences(self, list sequences) except -1:
+        """Gives the rows these sequences, one each."""
+        self.runs = list(enumerate(sequences))
+        if self.to.sequence != NULL:
+            for row, sequence in self.runs:
+                self.to.sequence[<uint64_t> row] = sequence
+        return 0
 
-    cdef object array(self, str name, type_):
-        cdef jlog_columns *to = &self.to
-        if name == "sequence":
-            buffers = [None, self.sequence.cut(8 * to.rows)]
-        elif name == "timestamp":
-            buffers = [None, self.timestamp.cut(8 * to.rows)]
-        elif name == "value":
-            buffers = self.value.buffers(&to.value, to.null_values != 0)
-        elif name == "key" and to.key.offsets != NULL:
-            jlog_catch_up(&to.key, to.rows)
-            buffers = self.key.buffers(&to.key, True)
-        elif name == "headers" and to.headers.offsets != NULL:
-            return self.headers_array(type_)
+    # --- Handing over ---------------------------------------------------------------------------------------------
+
+    cdef ArrowBatch hand_over(self):
+        """Returns the collected records. No record may be added after that, nor after an error."""
+        cdef ArrowBatch batch = ArrowBatch()
+        cdef int64_t at
+        batch.begin(self.fields, self.to.rows)
+        for at in range(len(self.fields)):
+            self.hand_column_over(batch.array.children[at], self.fields[at])
+        return batch
+
+    cdef int hand_column_over(self, ArrowArray *to, field) except -1:
+        cdef Memory numbers
+        if field.name in ("sequence", "timestamp"):
+            if not jlog_begin_array(to, self.to.rows, 2, 0):
+                raise MemoryError
+            numbers = self.sequence if field.name == "sequence" else self.timestamp
+            to.buffers[1] = numbers.hand_over(8 * self.to.rows)
+            return 0
+        if field.name == "headers":
+            return self.hand_headers_over(to, field)
+        if field.name == "value":
+            self.check_text("value", field.format, &self.to.value)
+            return self.value.hand_over(to, &self.to.value, self.to.null_values != 0, field.format)
+        self.complete(self.key, &self.to.key)
+        self.check_text("key", field.format, &self.to.key)
+        return self.key.hand_over(to, &self.to.key, True, field.format)
+
+    cdef int complete(self, Strings strings, jlog_array *array) except -1:
+        """Gives the last rows their entry, in a column that only some of the records have used, or none."""
+        strings.reserve(array, self.to.rows, 0)
+        jlog_catch_up(array, self.to.rows)
+        return 0
+
+    cdef int hand_headers_over(self, ArrowArray *to, field) except -1:
+        cdef jlog_columns *columns = &self.to
+        cdef ArrowArray *entries
+        cdef uint8_t *repeated
+        header = field.children[0]
+        self.complete(self.headers, &columns.headers)
+        self.name.reserve(&columns.name, columns.name.count, 0)
+        self.header_value.reserve(&columns.header_value, columns.name.count, 0)
+        if field.format == "+m" and columns.name.count:
+            repeated = <uint8_t *> calloc(columns.name.count, 1)
+            if repeated == NULL:
+                raise MemoryError
+            if not jlog_drop_repeated(columns, repeated):
+                free(repeated)
+                raise MemoryError
+            free(repeated)
+        self.check_text("headers", header.children[1].format, &columns.header_value)
+        if not jlog_begin_array(to, columns.rows, 2, 1):
+            raise MemoryError
+        self.headers.hand_rows_over(to, &columns.headers, True)
+        if field.format == "+L":
+            to.buffers[1] = allocate(8 * (columns.rows + 1))
+            jlog_widen(<int64_t *> to.buffers[1], columns.headers.offsets, columns.rows)
         else:
-            return import_pyarrow().nulls(to.rows, type_)
-        return import_pyarrow().Array.from_buffers(type_, to.rows, buffers)
+            to.buffers[1] = self.headers.offsets.hand_over(4 * (columns.rows + 1))
+        entries = to.children[0]
+        if not jlog_begin_array(entries, columns.name.count, 1, 2):
+            raise MemoryError
+        self.name.hand_over(entries.children[0], &columns.name, False, header.children[0].format)
+        return self.header_value.hand_over(entries.children[1], &columns.header_value, columns.null_header_values != 0,
+                                           header.children[1].format)
 
-    cdef object headers_array(self, type_):
-        cdef jlog_columns *to = &self.to
-        from_buffers = import_pyarrow().Array.from_buffers
-        header = type_.value_type
-        names = from_buffers(header[0].type, to.name.count, self.name.buffers(&to.name, False))
-        values = from_buffers(header[1].type, to.header_value.count,
-                              self.header_value.buffers(&to.header_value, to.null_header_values != 0))
-        headers = from_buffers(header, to.name.count, [None], children=[names, values])
-        jlog_catch_up(&to.headers, to.rows)
-        return from_buffers(type_, to.rows, self.headers.row_buffers(&to.headers, True), children=[headers])
+    cdef int check_text(self, str name, str format, const jlog_array *array) except -1:
+        """Raises ValueError if the column is requested as text, and an entry is not UTF-8."""
+        cdef int64_t entry = -1 if format not in TEXTS else jlog_first_not_utf8(array)
+        if entry < 0:
+            return 0
+        if name == "headers":
+            name = "header"
+            entry = jlog_row_of(&self.to.headers, entry)
+        row, first = [run for run in self.runs if run[0] <= entry][-1]
+        place = "" if self.path is None else f"{self.path}: "
+        raise ValueError(f"{place}the {name} of record {first + entry - row} is not UTF-8, so it cannot be a string; read the "
+                         "column as binary")

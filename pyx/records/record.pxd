@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint64_t
 
+from jlog._core.records.arrow cimport ArrowBatch
 from jlog._core.records.columns cimport Batch
 from jlog._core.format.format cimport jlog_record
 
@@ -15,3 +16,5 @@ cdef Record make_record(const jlog_record *record, uint64_t sequence)
 cdef class RecordBatch(Batch):
     cdef list chunks  # (records as bytes, base time, first sequence, number of records)
     cdef list starts  # (chunk, offset, sequence) of each record, created when first needed
+
+    cdef ArrowBatch in_columns(self, tuple fields)

@@ -4,12 +4,16 @@
 from datetime import datetime, timedelta, timezone
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 
+from jlog._core.records.arrow cimport ArrowBatch
 from jlog._core.records.columns cimport Batch, Columns
+from jlog._core.records.encode cimport EncodedRecords
+from jlog._core.records.rows cimport body_of_arrow
 from jlog._core.format.format cimport JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_decode_header, jlog_decode_record, jlog_record
 
-from jlog._core.records.columns import check_columns
+from jlog._core.records.arrow import fields_of, requested_fields, schema_of
+from jlog._core.records.columns import import_pyarrow
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -130,12 +134,24 @@ cdef class RecordBatch(Batch):
         name that is not UTF-8, which jlog's writers refuse, U+FFFD replaces the wrong bytes. Raises ImportError without
         pyarrow: pip install 'pyjlog[arrow]'.
         """
+        pyarrow = import_pyarrow()
+        return pyarrow.record_batch(self.in_columns(fields_of()))
+
+    def __arrow_c_schema__(self):
+        return schema_of(fields_of())
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """Returns the records with the columns of to_arrow(), as every library for Arrow takes them; pyarrow is not needed. A
+        requested schema is followed where that loses nothing; else ValueError, with the record."""
+        return self.in_columns(requested_fields(requested_schema, fields_of())).__arrow_c_array__()
+
+    cdef ArrowBatch in_columns(self, tuple fields):
         cdef Columns columns
         cdef size_t size = sum(len(data) for data, _, _, _ in self.chunks)
-        columns = Columns(check_columns(None), self.count, size)
+        columns = Columns(fields, None, self.count, size)
         for data, base_time_us, first_sequence, count in self.chunks:
             columns.add(<const uint8_t *> <bytes> data, len(data), base_time_us, first_sequence, count)
-        return columns.to_arrow()
+        return columns.hand_over()
 
     def __iter__(self):
         cdef jlog_record record
@@ -193,6 +209,30 @@ cdef class RecordBatch(Batch):
 
     def __reduce__(self):
         return restore_batch, (self.chunks,)
+
+
+def columns_of(records, tuple fields not None, str path=None) -> ArrowBatch:
+    """Returns columns of other records than a journal's, which have the same attributes."""
+    cdef EncodedRecords body = EncodedRecords()
+    cdef Columns columns
+    cdef list sequences = []
+    for record in records:
+        body.add(record.value, record.key, record.headers, record.timestamp_us)
+        sequences.append(record.sequence)
+    columns = Columns(fields, path, body.count, body.size)
+    if sequences:
+        columns.add(body.data, body.size, 0, sequences[0], body.count)
+        columns.set_sequences(sequences)
+    return columns.hand_over()
+
+
+def records_of_arrow(data) -> RecordBatch:
+    """Returns the records of Arrow data, as Writer.extend_arrow takes it. A record without a time has the time INT64_MIN."""
+    cdef EncodedRecords body = body_of_arrow(data)
+    cdef RecordBatch batch = RecordBatch()
+    if body.count:
+        batch.add(body.data, body.size, INT64_MIN, 0, body.count)
+    return batch
 
 
 def restore_batch(list chunks not None) -> RecordBatch:

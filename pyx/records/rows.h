@@ -1,6 +1,6 @@
-/* Encodes the rows of Arrow arrays as records. An array states where its buffers lie and how many bytes they have. Nothing
- * outside the buffers is read, whatever they contain. They may belong to another library and change meanwhile, so each number
- * is loaded only once. */
+/* Encodes the rows of Arrow arrays as records. The C data interface states the length of an array, and not how many bytes its
+ * buffers have: the last offset says where the data ends. Nothing after that is read, whatever the other offsets are. The
+ * buffers belong to another library and may change meanwhile, so each number is loaded only once. */
 #ifndef JLOG_ROWS_H
 #define JLOG_ROWS_H
 
@@ -214,6 +214,107 @@ static inline int jlog_put_rows(struct jlog_encoded *to, const struct jlog_rows 
         }
     }
     return status;
+}
+
+/* --- Views and dictionaries become plain arrays first ---------------------------------------------------------------- */
+
+/* Entries that are views, or the values of a dictionary, or both. */
+struct jlog_indirect {
+    struct jlog_arrow plain;                             /* the entries, or the dictionary; without offsets where it has views */
+    const uint8_t *views;                                /* NULL: the entries are not views */
+    const void *const *buffers;                          /* the data of views */
+    const int64_t *buffer_sizes;
+    int64_t buffer_count;
+    const uint8_t *indices;                              /* NULL: no dictionary */
+    const uint8_t *validity;                             /* of the indices */
+    int64_t start;                                       /* of the indices */
+    int64_t count;                                       /* entries of the dictionary */
+    int index_bytes, is_signed;
+};
+
+static inline int64_t jlog_arrow_index(const struct jlog_indirect *from, int64_t row)
+{
+    const int unused_bits = 64 - 8 * from->index_bytes;
+    uint64_t found = 0;
+
+    memcpy(&found, from->indices + (from->start + row) * from->index_bytes, (size_t)from->index_bytes);
+    return from->is_signed ? (int64_t)(found << unused_bits) >> unused_bits : (int64_t)found;
+}
+
+/* Finds the bytes of a view. Returns a JLOG_ENCODE_ status. */
+static inline int jlog_view_bytes(const struct jlog_indirect *from, int64_t entry, const uint8_t **data, int64_t *bytes)
+{
+    const uint8_t *const view = from->views + 16 * (from->plain.start + entry);
+    const int32_t size = (int32_t)jlog_load32(view);
+    int32_t buffer, begin;
+
+    *bytes = size;
+    *data = view + 4;
+    if (size <= 12)
+        return size < 0 ? JLOG_ENCODE_OUTSIDE : JLOG_ENCODE_DONE;
+    buffer = (int32_t)jlog_load32(view + 8);
+    begin = (int32_t)jlog_load32(view + 12);
+    if (buffer < 0 || buffer >= from->buffer_count || begin < 0 || (int64_t)begin + size > from->buffer_sizes[buffer])
+        return JLOG_ENCODE_OUTSIDE;
+    *data = (const uint8_t *)from->buffers[buffer] + begin;
+    return JLOG_ENCODE_DONE;
+}
+
+/* Finds the bytes of an entry; *data is NULL for one that is null. Returns a JLOG_ENCODE_ status. */
+static inline int jlog_indirect_bytes(const struct jlog_indirect *from, int64_t row, const uint8_t **data, int64_t *bytes)
+{
+    int64_t entry = row, end;
+
+    *data = NULL;
+    *bytes = 0;
+    if (from->indices != NULL) {
+        if (jlog_arrow_is_null(from->validity, from->start + row))
+            return JLOG_ENCODE_DONE;
+        entry = jlog_arrow_index(from, row);
+        if (entry < 0 || entry >= from->count)
+            return JLOG_ENCODE_OUTSIDE;
+    }
+    if (jlog_arrow_is_null(from->plain.validity, from->plain.start + entry))
+        return JLOG_ENCODE_DONE;
+    if (from->views != NULL)
+        return jlog_view_bytes(from, entry, data, bytes);
+    if (jlog_arrow_range(&from->plain, entry, bytes, &end))
+        return JLOG_ENCODE_OUTSIDE;
+    *data = from->plain.data + *bytes;
+    *bytes = end - *bytes;
+    return JLOG_ENCODE_DONE;
+}
+
+/* Writes the entries from *row to `count` as a plain array of 64-bit offsets. Without `to_data`, only adds up their bytes in
+ * *size. Returns a JLOG_ENCODE_ status; *row is then the entry that it is about. */
+static inline int jlog_flatten(const struct jlog_indirect *from, int64_t *row, int64_t count, int64_t *size, uint8_t *validity,
+                               uint8_t *offsets, uint8_t *to_data)
+{
+    const int64_t room = *size;
+    const uint8_t *data;
+    int64_t bytes;
+
+    for (*size = 0, *row = 0; *row < count; ++*row) {
+        const int status = jlog_indirect_bytes(from, *row, &data, &bytes);
+
+        if (status)
+            return status;
+        if (bytes > JLOG_VALUE_BYTES_MAX || *size + bytes > JLOG_RAW_BYTES_MAX)
+            return JLOG_ENCODE_TOO_LARGE;
+        if (to_data != NULL) {
+            if (*size + bytes > room)
+                return JLOG_ENCODE_OUTSIDE;              /* changed since its size was added up */
+            if (data != NULL)
+                validity[*row >> 3] |= (uint8_t)(1u << (*row & 7));
+            if (bytes != 0)
+                memcpy(to_data + *size, data, (size_t)bytes);
+            memcpy(offsets + 8 * *row, size, 8);
+        }
+        *size += bytes;
+    }
+    if (to_data != NULL)
+        memcpy(offsets + 8 * count, size, 8);
+    return JLOG_ENCODE_DONE;
 }
 
 #endif

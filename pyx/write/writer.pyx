@@ -223,10 +223,11 @@ cdef class Writer:
         """Appends records from Arrow data, all or none, without making a Python object for each. Returns the sequence of the
         first record.
 
-        data: a pyarrow Array or ChunkedArray of values, which are binary, large_binary, string or large_string; null is None.
-            Or a RecordBatch or Table with the columns of RecordBatch.to_arrow(), of which only `value` is required. `key` has
-            one of the same types. `headers` is list<struct<key: string, value: binary>>, or the large types. `timestamp` has a
-            time zone and any unit; nanoseconds are rounded down, and null is the clock's time. `sequence` is ignored.
+        data: any object with __arrow_c_stream__ or __arrow_c_array__, of pyarrow, polars, DuckDB, pandas or jlog. An array of
+            values, which are binary or string, each also as large, as view or in a dictionary; null is None. Or a table with
+            the columns of RecordBatch.to_arrow(), of which only `value` is required. `key` has one of the same types.
+            `headers` is list<struct<key: string, value: binary>>, or a map, or the large types. `timestamp` has a time zone
+            and any unit; nanoseconds are rounded down, and null is the clock's time. `sequence` is ignored.
         state: as extend takes it.
         Raises as extend does, and also, with nothing appended: TypeError for other types; ValueError for a column that records
         do not have, a timestamp without a time zone or out of range, a header or a header's key that is null, and an array

@@ -10,8 +10,8 @@ import pyarrow.dataset
 import pytest
 
 import jlog
-import jlog.arrow
 import oracle
+from behaviour.arrow_columns import SCHEMA
 from behaviour.journals import SMALL, fill, records, value_of
 
 HEADERS = [("trace", b"1"), ("trace", b"2"), ("null", None), ("", b""), ("Größe ✓", b"\xff\x00")]
@@ -44,7 +44,7 @@ def kinds(writer):
 def assert_holds(batch, expected):
     """Checks that the batch is valid Arrow and holds these records."""
     batch.validate(full=True)
-    assert batch.schema == jlog.arrow.SCHEMA
+    assert batch.schema == SCHEMA
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["timestamp"] = columns["timestamp"].cast(pyarrow.int64())  # datetime holds the years 1 to 9999 only
     assert {name: column.to_pylist() for name, column in columns.items()} == {
@@ -58,20 +58,9 @@ def assert_holds(batch, expected):
     }
 
 
-def test_it_has_the_columns_of_the_contract():
-    header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
-    assert (
-        pyarrow.schema(
-            {
-                "sequence": pyarrow.int64(),
-                "timestamp": pyarrow.timestamp("us", "UTC"),
-                "key": pyarrow.binary(),
-                "value": pyarrow.binary(),
-                "headers": pyarrow.list_(header),
-            }
-        )
-        == jlog.arrow.SCHEMA
-    )
+def test_it_has_the_columns_of_the_contract(path, writer):
+    with jlog.Reader(path) as reader:
+        assert pyarrow.schema(reader) == pyarrow.schema(reader.read()) == SCHEMA
 
 
 def test_a_batch_in_arrow_holds_what_iteration_gives(path, kinds):
@@ -262,7 +251,6 @@ TOO_LITTLE_MEMORY = """
 import resource
 import sys
 import jlog
-import jlog.arrow
 
 reader = jlog.Reader(sys.argv[1])
 batches = reader.record_batches()
@@ -298,38 +286,7 @@ def test_without_memory_nothing_is_skipped(path):
     assert (run.stdout, run.stderr) == ("1 True\n", "")
 
 
-# --- jlog.arrow --------------------------------------------------------------------------------------------------
-
-
-def test_a_table_holds_all_up_to_the_end(path, kinds):
-    with jlog.Reader(path) as reader:
-        assert_holds(jlog.arrow.table(reader).combine_chunks().to_batches()[0], records(path))
-        assert jlog.arrow.table(reader).num_rows == 0
-        assert jlog.arrow.table(reader, columns=["key"]).schema.names == ["key"]
-
-
-def test_parquet_files_hold_the_journal_and_go_back_into_one(path, kinds, tmp_path):
-    expected = records(path)
-    with jlog.Reader(path, "lake") as reader:
-        pyarrow.dataset.write_dataset(jlog.arrow.reader_of(reader, max_records=20), tmp_path / "lake", format="parquet")
-        reader.commit()
-        assert reader.lag == 0
-    table = pyarrow.dataset.dataset(tmp_path / "lake").to_table().sort_by("sequence")
-    with jlog.Writer(tmp_path / "again") as writer:
-        writer.extend_arrow(table)
-    assert records(tmp_path / "again") == expected
-
-
-@pytest.mark.damage
-def test_a_record_batch_reader_raises_what_the_reader_does(path):
-    with jlog.Writer(path, **SMALL) as writer:
-        fill(writer, 10)
-    file, block = next(found for found in jlog.Journal(path).blocks() if found[1].records)
-    with open(file, "r+b") as opened:
-        opened.seek(block.offset + 100)
-        opened.write(b"damage")
-    with jlog.Reader(path) as reader, pytest.raises(jlog.CorruptJournal):
-        jlog.arrow.reader_of(reader).read_all()
+# --- Without pyarrow ---------------------------------------------------------------------------------------------
 
 
 WITHOUT = """
@@ -341,8 +298,6 @@ reader = jlog.Reader(sys.argv[1])
 calls = {
     "to_arrow": lambda: jlog.Reader(sys.argv[1]).read().to_arrow(),
     "record_batches": lambda: reader.record_batches(),
-    "extend_arrow": lambda: writer.extend_arrow(None),
-    "jlog.arrow": lambda: __import__("jlog.arrow"),
 }
 try:
     calls[sys.argv[2]]()
@@ -352,7 +307,7 @@ print(list(reader.values()))
 """
 
 
-@pytest.mark.parametrize("call", ["to_arrow", "record_batches", "extend_arrow", "jlog.arrow"])
+@pytest.mark.parametrize("call", ["to_arrow", "record_batches"])
 def test_without_pyarrow_the_error_says_what_to_install(tmp_path, path, call):
     """All else works."""
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(name='pyarrow')")

@@ -8,10 +8,9 @@ import pyarrow
 import pytest
 
 import jlog
-import jlog.arrow
+from behaviour.arrow_columns import HEADERS
 from behaviour.journals import values
 
-HEADERS = jlog.arrow.SCHEMA.field("headers").type
 NARROW = [pyarrow.binary(), pyarrow.string()]
 WIDE = [pyarrow.large_binary(), pyarrow.large_string()]
 DATA = b"abcdef"

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 
 import exhaustive
 import jlog
-import jlog.arrow
+from behaviour.arrow_columns import HEADERS, SCHEMA
 
 FIELDS = {
     "value": [pyarrow.binary(), pyarrow.large_binary()],
     "key": [pyarrow.binary(), pyarrow.large_binary()],
-    "headers": [jlog.arrow.SCHEMA.field("headers").type],
+    "headers": [HEADERS],
     "timestamp": [pyarrow.timestamp("us", "UTC")],
 }
 FIELDS["headers"].append(
@@ -89,7 +89,7 @@ def test_arrow_holds_what_iteration_gives(tmp_path_factory, given, max_records, 
             found = []
             while batch := reader.read(**limits):
                 found.append(batch.to_arrow())
-    table = pyarrow.Table.from_batches(found, jlog.arrow.SCHEMA)
+    table = pyarrow.Table.from_batches(found, SCHEMA)
     table.validate(full=True)
     assert all(batch.num_rows <= max_records for batch in found)
     assert table.column("sequence").to_pylist() == [record.sequence for record in expected]

@@ -12,7 +12,7 @@ import jlog
 KEPT_OUT = """
 click rich lz4 portalocker prometheus_client confluent_kafka pyspark pyarrow fsspec numpy pandas
 asyncio multiprocessing concurrent.futures socket ssl subprocess tempfile urllib.parse http secrets hashlib shutil
-jlog.cli jlog.demo jlog.bench jlog.kafka jlog.spark jlog.metrics jlog.logging jlog.flow.engine jlog.arrow
+jlog.cli jlog.demo jlog.bench jlog.kafka jlog.spark jlog.metrics jlog.logging jlog.flow.engine
 jlog.archive jlog.care.statistics jlog.repair jlog.reading.archived_records jlog.reading.event_loops jlog.reading.async_follow
 """
 

@@ -3,6 +3,7 @@
  *
  * The first byte of an input chooses the structure, the rest is its image. Built with clang -fsanitize=fuzzer it is a target of
  * libFuzzer; linked with standalone.c, by any compiler, it is a program that runs files and seeded mutations of them. */
+#define _GNU_SOURCE /* for qsort_r, as Python.h has it */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

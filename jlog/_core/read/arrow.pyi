@@ -1,20 +1,24 @@
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
-import pyarrow
 from typing_extensions import Self, disjoint_base
 
 from jlog._core.read.cursor import Cursor
+from jlog._core.records.arrow import ArrowBatch, Field
+
+_Converted = TypeVar("_Converted")
 
 @disjoint_base
-class ArrowIterator:
+class ArrowIterator(Generic[_Converted]):
     def __init__(
         self,
         cursor: Cursor,
         max_records: int,
         max_bytes: int,
+        fields: Iterable[Field],
         *,
-        columns: Iterable[str] | None = None,
         end: int | None = None,
+        convert: Callable[[ArrowBatch], _Converted] | None = None,
     ) -> None: ...
     def __iter__(self) -> Self: ...
-    def __next__(self) -> pyarrow.RecordBatch: ...
+    def __next__(self) -> _Converted: ...

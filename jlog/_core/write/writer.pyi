@@ -3,10 +3,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
-import pyarrow
 from typing_extensions import Buffer, Self, disjoint_base
 
 from jlog._core.append.operations import Care, Policy
+from jlog._core.records.arrow import _ArrowData
 from jlog._core.records.encode import EncodedRecords
 from jlog._core.system.lock import Deadline
 from jlog._core.write.ingest import Piece
@@ -54,7 +54,7 @@ class Writer:
     ) -> int: ...
     def extend_arrow(
         self,
-        data: pyarrow.Array | pyarrow.ChunkedArray | pyarrow.RecordBatch | pyarrow.Table,
+        data: _ArrowData,
         /,
         *,
         state: Mapping[bytes, Buffer | None] | None = None,

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from itertools import repeat
 from operator import methodcaller
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
 from jlog.flow.ends import Refuse, Refused
 from jlog.flow.records import Headers
 from jlog.kafka.client.names import OFFSET, PARTITION, SEQUENCE, TOPIC
+from jlog.record import columns_of, fields_of, import_pyarrow, requested_fields, schema_of
+
+if TYPE_CHECKING:
+    from typing_extensions import CapsuleType
 
 # Where the client fails to decode a name, it returns a value and sets an error. Only calls out of C see that this is wrong: the
 # interpreter's own, once it has specialized them, go on with the value.
@@ -146,21 +150,15 @@ class KafkaBatch:
 
     def to_arrow(self) -> Any:
         """Returns a pyarrow.RecordBatch with the columns of jlog.RecordBatch.to_arrow."""
-        import pyarrow
+        return import_pyarrow().record_batch(self)
 
-        records = list(self)
-        header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
-        columns = {
-            "sequence": pyarrow.array([record.sequence for record in records], pyarrow.int64()),
-            "timestamp": pyarrow.array([record.timestamp_us for record in records], pyarrow.timestamp("us", tz="UTC")),
-            "key": pyarrow.array([record.key for record in records], pyarrow.binary()),
-            "value": pyarrow.array([record.value for record in records], pyarrow.binary()),
-            "headers": pyarrow.array(
-                [[{"key": name, "value": value} for name, value in record.headers] or None for record in records],
-                pyarrow.list_(header),
-            ),
-        }
-        return pyarrow.RecordBatch.from_pydict(columns)
+    def __arrow_c_schema__(self) -> CapsuleType:
+        return schema_of(fields_of())
+
+    def __arrow_c_array__(self, requested_schema: CapsuleType | None = None) -> tuple[CapsuleType, CapsuleType]:
+        """Returns the records as jlog.RecordBatch does."""
+        fields = requested_fields(requested_schema, fields_of())
+        return columns_of(self, fields).__arrow_c_array__()
 
 
 class CapturedRecord(KafkaRecord):

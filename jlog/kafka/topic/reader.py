@@ -7,8 +7,9 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jlog.errors import JournalClosed, JournalError, SubscriberNotFound
 from jlog.kafka.client.cluster import ANSWER_SECONDS
@@ -20,10 +21,15 @@ from jlog.kafka.topic.fetch import Fetch
 from jlog.kafka.topic.partition import Partition
 from jlog.positions.names import Start, check_name
 from jlog.reading.pace import Pace
+from jlog.record import ArrowBatch, Field, columns_of, fields_of, requested_fields, schema_of, stream_of
+
+if TYPE_CHECKING:
+    from typing_extensions import CapsuleType
 
 SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard
 SAME_SECONDS = 1.0  # seconds between two looks at whether the topic is still the same
 READ_BACK = 1_000
+STREAM_RECORDS = 65_536  # of one batch of a stream
 
 
 class TopicReader:
@@ -156,6 +162,29 @@ class TopicReader:
         if found:
             self._position = found[-1].offset() + 1
         return KafkaBatch(found)
+
+    def __arrow_c_schema__(self) -> CapsuleType:
+        return schema_of(fields_of())
+
+    def __arrow_c_stream__(self, requested_schema: CapsuleType | None = None) -> CapsuleType:
+        """Returns the records from the position to the end as it is now, as jlog.Reader does."""
+        self._check_open()
+        fields = requested_fields(requested_schema, fields_of())
+        with at_once():
+            end = self._partition.end()
+        return stream_of(fields, iter(lambda: self._columns_up_to(end, fields), None), self)
+
+    def _columns_up_to(self, end: int, fields: tuple[Field, ...]) -> ArrowBatch | None:
+        if self._position >= end or not (self._buffer or self._catch_up(end)):
+            return None
+        found = [message for message in islice(self._buffer, STREAM_RECORDS) if message.offset() < end]
+        if not found:
+            return None
+        columns = columns_of(KafkaBatch(found), fields, self._partition.url)
+        for _ in found:
+            self._buffer.popleft()
+        self._position = found[-1].offset() + 1
+        return columns
 
     def read_backward(self, max_records: int) -> list[KafkaRecord]:
         """Returns at most so many records before the position, newest first. The position moves back before them."""

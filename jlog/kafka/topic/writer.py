@@ -20,8 +20,9 @@ from jlog.kafka.client.settings import TRANSACTIONAL, Config
 from jlog.kafka.topic.partition import Partition
 from jlog.kafka.topic.topics import topic_config
 from jlog.options import Retention
-from jlog.positions.names import timestamp_us_of
+from jlog.record import records_of_arrow
 
+WITHOUT_TIME = -(1 << 63)  # the time that records_of_arrow gives a row whose timestamp is null
 SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard
 START_SECONDS, COMMIT_SECONDS, ABORT_SECONDS = 30.0, 60.0, 5.0
 
@@ -164,19 +165,13 @@ class TopicWriter:
                 self._commit()
 
     def extend_arrow(self, data: Any, /, *, state: Mapping[bytes, Any] | None = None) -> None:
-        """Hands over records from pyarrow: an Array of values, or a RecordBatch with the columns of to_arrow()."""
-        if not hasattr(data, "schema"):
-            self.extend(data.to_pylist(), state=state)
-            return
-        found = {name: data.column(name).to_pylist() for name in data.schema.names}
-        times = found.get("timestamp")
+        """Hands over records from Arrow data, as jlog.Writer.extend_arrow takes it."""
+        found = list(records_of_arrow(data))
         self.extend(
-            found["value"],
-            found.get("key"),
-            [None if row is None else [(h["key"], h["value"]) for h in row] for row in found["headers"]]
-            if "headers" in found
-            else None,
-            None if times is None else [None if at is None else timestamp_us_of(at) for at in times],
+            [record.value for record in found],
+            [record.key for record in found],
+            [record.headers for record in found],
+            [None if record.timestamp_us == WITHOUT_TIME else record.timestamp_us for record in found],
             state=state,
         )
 

@@ -15,6 +15,7 @@ from jlog.archive import Archive, ArchivedSegment
 from jlog.archive.store import ArchiveFolder
 from jlog.errors import JournalNotFound
 from jlog.reading.archived_records import ArchivedRecords
+from jlog.record import fields_of
 from jlog.spark.reading.options import EARLIEST, LATEST, Bound
 from jlog.spark.reading.spark_journal import lost
 
@@ -188,7 +189,9 @@ class TaskReader:
     def record_batches(
         self, *, max_records: int, max_bytes: int, columns: Iterable[str], end: int
     ) -> Iterator[pyarrow.RecordBatch]:
-        return self._records.record_batches(max_records, max_bytes, columns, end)
+        import pyarrow
+
+        return self._records.arrow_batches(max_records, max_bytes, fields_of(columns), end, pyarrow.record_batch)
 
     def skip_damage(self) -> jlog.Damage:
         return self._records.skip_damage()
