@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 
@@ -25,26 +24,24 @@ class Background:
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()
-        self._asked: dict[str, threading.Event] = {}  # those for which a thread runs
+        self._asked: dict[str, _Asked] = {}  # those for which a thread runs
 
     def ask(self, path: str) -> None:
-        """Returns at once."""
-        with self._lock:
-            running = self._asked.get(path)
-            if running is not None:
-                running.set()
-                return
-            asked = self._asked[path] = threading.Event()
-        asked.set()
+        """Returns at once. Takes no lock: a signal's handler may ask too, between any two lines."""
+        mine = _Asked()
         try:
-            start_thread("jlog-archive", self._run, path, asked)
-        except JournalError:  # the process has no room for a thread, or is about to end
-            with self._lock:
-                del self._asked[path]
+            asked = self._asked.setdefault(path, mine)
+            asked.again = True
+            if asked is mine:
+                start_thread("jlog-archive", self._run, path, asked)
+        except BaseException as error:
+            if self._asked.get(path) is mine and not mine.has_thread:
+                self._asked.pop(path, None)
+            if not isinstance(error, JournalError):  # else the process has no room for a thread, or is about to end
+                raise
 
-    def _run(self, path: str, asked: threading.Event) -> None:
-        delay = FIRST_DELAY_SECONDS
+    def _run(self, path: str, asked: _Asked) -> None:
+        asked.has_thread, delay = True, FIRST_DELAY_SECONDS
         try:
             while self._is_asked(path, asked):
                 try:
@@ -52,22 +49,32 @@ class Background:
                     delay = FIRST_DELAY_SECONDS
                 except JournalNotFound:
                     continue
-                except (JournalError, OSError) as error:
+                except (JournalError, OSError, MemoryError) as error:
                     if delay == FIRST_DELAY_SECONDS:
                         warn(path, "not archived yet, and tried again from time to time", error)
                     time.sleep(delay)
-                    asked.set()
+                    asked.again = True
                     delay = min(2 * delay, MOST_DELAY_SECONDS)
         finally:
-            with self._lock:
-                if self._asked.get(path) is asked:
-                    del self._asked[path]
+            if self._asked.get(path) is asked:
+                self._asked.pop(path, None)
 
-    def _is_asked(self, path: str, asked: threading.Event) -> bool:
+    def _is_asked(self, path: str, asked: _Asked) -> bool:
         """Says whether to work once more. From the answer no on, the next ask() starts a thread."""
-        with self._lock:
-            if asked.is_set():
-                asked.clear()
-                return True
-            del self._asked[path]
-            return False
+        if not asked.asks():
+            self._asked.pop(path, None)
+            # An ask that came before the pop has found this thread, and one that came after it starts another.
+            if not asked.asks() or self._asked.setdefault(path, asked) is not asked:
+                return False
+        asked.again = False
+        return True
+
+
+class _Asked:
+    """A journal's thread, or one that is about to start."""
+
+    again = False  # whether it was asked for again since it began the present work
+    has_thread = False
+
+    def asks(self) -> bool:
+        return self.again

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
-from jlog._core.write.attachment import Attachment, attach, detach
+from jlog._core.write.attachment import Attached
 from jlog.errors import JournalLocked
 from jlog.options import option_numbers
 from jlog.storage.meta import Meta, is_a_copy, read_meta, write_meta
 
 
-@contextmanager
-def attached(path: str, deadline: Deadline = NEVER) -> Iterator[Attachment]:
+def attached(path: str, deadline: Deadline = NEVER) -> Attached:
     """Runs the context while this process is one that writes to the journal at the absolute `path`. Opening it completes what a
     killed process has left: its records in the buffer get to the segments."""
-    attachment = attach(path, MetaPolicy(path), deadline=deadline)
-    try:
-        yield attachment
-    finally:
-        detach(attachment, deadline=deadline)
+    return Attached(path, MetaPolicy(path), deadline)
 
 
 def hold_as_sink(path: str) -> LockFile:

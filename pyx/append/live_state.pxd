@@ -12,4 +12,4 @@ cdef class LiveState:
 
     cdef bint read(self) except -1
     cdef int check(self, NewRecords *new) except -1
-    cdef int note(self, NewRecords *new) except -1
+    cdef void note(self, NewRecords *new) noexcept

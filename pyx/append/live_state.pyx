@@ -52,12 +52,15 @@ cdef class LiveState:
                                  "are allowed; delete keys by storing None")
         return 0
 
-    cdef int note(self, NewRecords *new) except -1:
-        """Adds the entries that the operation has stored, so that they need not be read back."""
+    cdef void note(self, NewRecords *new) noexcept:
+        """Adds the entries that the operation has stored, so that they need not be read back. Without memory they are read
+        back: the operation itself has succeeded."""
         if self.values is None or self.generation != new.state_generation:
-            return 0  # another thread has brought the values up to date meanwhile
-        state = {**self.values, **<dict> new.state}
-        self.values = {key: value for key, value in state.items() if value is not None}
-        self.end = new.published.segment, new.published.incarnation, new.published.end
-        self.generation = new.published.generation
-        return 0
+            return  # another thread has brought the values up to date meanwhile
+        try:
+            state = {**self.values, **<dict> new.state}
+            values = {key: value for key, value in state.items() if value is not None}
+            end = new.published.segment, new.published.incarnation, new.published.end
+        except MemoryError:
+            return
+        self.values, self.end, self.generation = values, end, new.published.generation

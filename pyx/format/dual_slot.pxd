@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint64_t
 
 from jlog._core.format.format cimport jlog_bounds, jlog_position
-from jlog._core.system.lock cimport LockFile
+from jlog._core.system.lock cimport LockFile, Mutex
 
 cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
 cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
@@ -16,7 +16,7 @@ cdef struct SyncedMark:
 cdef class BoundsFile:
     cdef readonly str path
     cdef LockFile _lock_file
-    cdef object _mutex
+    cdef Mutex _mutex
     cdef int fd
     cdef uint8_t uuid[16]
 

@@ -6,7 +6,6 @@ the whole journal. A position file holds the position of a subscriber or a check
 """
 
 import os
-import threading
 from collections import namedtuple
 
 from libc.errno cimport EAGAIN, EBADMSG, EPROTO
@@ -27,7 +26,7 @@ from jlog._core.format.format cimport (
     jlog_position_valid,
     jlog_structure_crc,
 )
-from jlog._core.system.lock cimport BOUNDS_BYTE, Deadline
+from jlog._core.system.lock cimport BOUNDS_BYTE, Deadline, Mutex
 from jlog._core.system.clock cimport jlog_clock_us
 
 from jlog._core.system.lock import NEVER
@@ -155,7 +154,7 @@ cdef class BoundsFile:
     def __init__(self, str path not None, bytes uuid not None, LockFile lock_file, *, bint writable=True):
         self.path = path
         self._lock_file = lock_file
-        self._mutex = threading.Lock()  # the lock file's range does not exclude threads of one process
+        self._mutex = Mutex(path)  # the lock file's range does not exclude threads of one process
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
         self.fd = open_file(path, os.O_RDWR if writable else os.O_RDONLY)
 
@@ -229,10 +228,10 @@ cdef class BoundsFile:
 
     cdef bint try_begin(self):
         """Keeps other threads from writing it until end(). Returns False if one writes it now."""
-        return self._mutex.acquire(False)
+        return self._mutex.try_take()
 
     cdef end(self):
-        self._mutex.release()
+        self._mutex.give()
 
     cdef int advance_synced_mark(self, const SyncedMark *mark) noexcept nogil:
         """Advances the mark after a sync, between try_begin() and end(). Unlike update(mark=…) it makes few system calls, and

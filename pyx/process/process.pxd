@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 from jlog._core.buffer.page cimport jlog_buffer
 from jlog._core.buffer.precommit cimport Precommit
 from jlog._core.format.dual_slot cimport BoundsFile
-from jlog._core.system.lock cimport Deadline, DirectoryLock
+from jlog._core.system.lock cimport Deadline, DirectoryLock, Mutex
 from jlog._core.process.descriptors cimport Descriptors
 from jlog._core.process.locks cimport Locks
 
@@ -17,7 +17,7 @@ cdef class WritingProcess:
     cdef Locks locks
     cdef DirectoryLock directory_lock
     cdef Descriptors descriptors
-    cdef object opening_mutex
+    cdef Mutex opening_mutex
 
     cdef object opening(self, Deadline deadline)
     cdef int map_buffer(self) except -1

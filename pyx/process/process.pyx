@@ -1,11 +1,9 @@
 """One process that writes to a journal, with the mapped page, the locks and the descriptors."""
 
-import threading
-
 from libc.stdint cimport uint8_t, uint64_t
 
 from jlog._core.buffer.page cimport JLOG_PAGE_BYTES, jlog_first_unwritten, jlog_open_slot, jlog_slot
-from jlog._core.system.lock cimport OPEN_BYTE, Deadline
+from jlog._core.system.lock cimport OPEN_BYTE, Deadline, Mutex
 from jlog._core.read.journal_end cimport block_bytes
 from jlog._core.process.descriptors cimport Descriptors
 from jlog._core.process.locks cimport Locks
@@ -19,7 +17,7 @@ cdef class WritingProcess:
         self.locks.buffer = &self.buffer
         self.descriptors = Descriptors()
         self.descriptors.buffer = &self.buffer
-        self.opening_mutex = threading.Lock()
+        self.opening_mutex = Mutex(f"{path}/lock")
 
     cdef object opening(self, Deadline deadline):
         """Returns a context with the open lock. One thread of one process at a time may open the journal, change its options,

@@ -18,13 +18,24 @@ cdef class LockFile:
     cdef readonly str path
     cdef int fd
     cdef bint closed
+    cdef list taken  # the starts of the ranges that it holds; None: it never held one
     cdef int uses  # calls that use the descriptor now, without the GIL
     cdef const uint64_t *process
     cdef uint64_t token
 
     cdef bint is_open(self) noexcept nogil
+    cdef int note_taken(self, uint64_t start) except -1
     cdef int try_lock(self, short kind, uint64_t start, uint64_t size) noexcept nogil
     cdef int unlock(self, uint64_t start, uint64_t size) noexcept nogil
+
+cdef class Mutex:
+    cdef object path
+    cdef object lock
+    cdef unsigned long owner  # the thread that has it; 0: none
+
+    cdef bint take(self, timeout) except -1
+    cdef bint try_take(self) except -1
+    cdef int give(self) except -1
 
 cdef class DirectoryLock:
     cdef str path

@@ -4,8 +4,10 @@ All rare operations use them. They also tell whether a process lives: the kernel
 """
 
 import os
+import threading
 import time
 
+cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint64_t
@@ -33,6 +35,10 @@ cdef extern from "<sys/file.h>" nogil:
         LOCK_UN
 
 
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
+
 cdef extern from "system/clock.h" nogil:
     int64_t jlog_clock_us(int clock)
     enum:
@@ -55,6 +61,7 @@ SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # locks that a call from the garbage collecto
 _held = 0  # locks of SHARED that this process holds now
 _held_process = 0  # token of the process to which `_held` belongs; a forked child begins at 0
 cdef int os_directory = os.O_RDONLY | os.O_DIRECTORY
+cdef dict holders = {}  # (path of a lock file, start of a range): (token of the process, thread) that took it last
 _deferred = []  # calls that wait until no such lock is held
 
 
@@ -105,6 +112,7 @@ NEVER = Deadline(None)
 AT_ONCE = Deadline(0)  # takes a free lock, and never waits
 
 
+@cython.no_gc_clear  # its finalizer needs `taken`
 cdef class LockFile:
     """A file in which processes lock ranges of bytes. Each LockFile has an open file description of its own: its ranges exclude
     every other LockFile, also in this process. close() and the death of the process free them; a forked child does not."""
@@ -128,12 +136,17 @@ cdef class LockFile:
         self.fd = fd
 
     def __dealloc__(self):
+        if self.taken:
+            for start in self.taken:
+                holders.pop((self.path, start), None)
         if self.is_open():
             jlog_close_now(self.fd)
 
     def close(self):
         """Closes the descriptor. If calls still use it, the last of them closes it when it ends."""
         self.closed = True
+        while self.taken:
+            holders.pop((self.path, self.taken.pop()), None)
         if self.uses == 0:
             if self.fd >= 0 and self.process[0] == self.token:
                 jlog_close_now(self.fd)
@@ -168,16 +181,24 @@ cdef class LockFile:
         return jlog_unlock_range(self.fd, start, size)
 
     def acquire(self, uint64_t start, uint64_t size=1, *, bint shared=False, timeout=None) -> bool:
-        """Waits for a range, for ever or for `timeout` seconds. Returns False when they have passed. Ctrl-C ends the wait."""
+        """Waits for a range, for ever or for `timeout` seconds. Returns False when they have passed. Ctrl-C ends the wait.
+        Raises JournalLocked if this thread holds it: a signal's handler has interrupted the call that it would wait for."""
         cdef short kind = F_RDLCK if shared else F_WRLCK
         cdef int error
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             error = jlog_try_lock_range(self.fd, kind, start, size)
+            if error == EAGAIN and timeout != 0 and holders.get((self.path, start)) == this_thread():
+                raise held_by_this_thread(self.path)
             if error == EAGAIN and deadline is None:
                 with nogil:
                     error = jlog_ofd_lock(self.fd, F_OFD_SETLKW, kind, start, size)
             if error == 0:
+                try:
+                    self.note_taken(start)
+                except BaseException:
+                    jlog_unlock_range(self.fd, start, size)
+                    raise
                 return True
             PyErr_CheckSignals()
             if error == EAGAIN:
@@ -187,8 +208,18 @@ cdef class LockFile:
             elif error != EINTR:
                 raise OSError(error, os.strerror(error), self.path)
 
+    cdef int note_taken(self, uint64_t start) except -1:
+        if self.taken is None:
+            self.taken = []
+        self.taken.append(start)
+        holders[self.path, start] = this_thread()
+        return 0
+
     def release(self, uint64_t start, uint64_t size=1) -> None:
         cdef int error = jlog_unlock_range(self.fd, start, size)
+        if self.taken and start in self.taken:
+            self.taken.remove(start)
+            holders.pop((self.path, start), None)
         if error != 0:
             raise OSError(error, os.strerror(error), self.path)
 
@@ -200,10 +231,46 @@ cdef class LockFile:
         return held == 1
 
     def held(self, uint64_t start, uint64_t size=1, *, Deadline deadline not None=NEVER, what="it", mutex=None):
-        """Returns a context in which the range is held. `mutex` is a threading.Lock that is taken first, because a range does
-        not exclude threads that share this object. Raises JournalLocked at the deadline; `what` says in its message what the
+        """Returns a context in which the range is held. `mutex` is a Mutex that is taken first, because a range does not
+        exclude threads that share this object. Raises JournalLocked at the deadline; `what` says in its message what the
         other process did."""
         return _Held(self, start, size, deadline, what, mutex)
+
+
+cdef tuple this_thread():
+    return jlog_process_token()[0], PyThread_get_thread_ident()
+
+
+cdef held_by_this_thread(path):
+    return JournalLocked(f"{os.path.dirname(path)}: this thread holds the lock itself, in the call that a signal's handler has "
+                         "interrupted; let the handler set a flag, and make its call after that one")
+
+
+cdef class Mutex:
+    """A lock between the threads of this process, which knows its owner: a thread that would wait for itself is refused."""
+
+    def __init__(self, path):
+        self.path, self.lock = path, threading.Lock()
+
+    cdef bint take(self, timeout) except -1:
+        """Waits for the lock, for ever or for `timeout` seconds. Returns False when they have passed."""
+        if self.owner == PyThread_get_thread_ident():
+            raise held_by_this_thread(self.path)
+        if not self.lock.acquire(True, -1 if timeout is None else timeout):
+            return False
+        self.owner = PyThread_get_thread_ident()
+        return True
+
+    cdef bint try_take(self) except -1:
+        if not self.lock.acquire(False):
+            return False
+        self.owner = PyThread_get_thread_ident()
+        return True
+
+    cdef int give(self) except -1:
+        self.owner = 0
+        self.lock.release()
+        return 0
 
 
 cdef class DirectoryLock:
@@ -268,21 +335,27 @@ def check_alone(path) -> None:
         directory.close()
 
 
-class _Held:
-    def __init__(self, lock_file, start, size, deadline, what, mutex):
+cdef class _Held:
+    cdef object _lock_file
+    cdef object _start
+    cdef object _size
+    cdef Mutex _mutex
+    cdef object _deadline
+    cdef object _what
+
+    def __init__(self, lock_file, start, size, deadline, what, Mutex mutex):
         self._lock_file, self._start, self._size, self._mutex = lock_file, start, size, mutex
         self._deadline, self._what = deadline, what
 
     def __enter__(self):
-        left = self._deadline.left()
-        if self._mutex is not None and not self._mutex.acquire(timeout=-1 if left is None else left):
+        if self._mutex is not None and not self._mutex.take(self._deadline.left()):
             raise self._locked("another thread of this process")
         try:
             if not self._lock_file.acquire(self._start, self._size, timeout=self._deadline.left()):
                 raise self._locked("another process")
         except BaseException:
             if self._mutex is not None:
-                self._mutex.release()
+                self._mutex.give()
             raise
         global _held, _held_process
         if _held_process != jlog_process_token()[0]:
@@ -296,7 +369,7 @@ class _Held:
             self._lock_file.release(self._start, self._size)
         finally:
             if self._mutex is not None:
-                self._mutex.release()
+                self._mutex.give()
             _held -= self._start in SHARED
         while _deferred and not _held:
             run_deferred(_deferred.pop())

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from functools import partial
 
 from libc.errno cimport EAGAIN
 from libc.stdint cimport uint64_t
@@ -17,7 +18,7 @@ from jlog._core.process.operation cimport OPTIONS, ChangeOptions, Options
 from jlog._core.append.operations cimport seal
 
 from jlog._core.segments.segment import segment_name
-from jlog._core.system.lock import NEVER
+from jlog._core.system.lock import NEVER, when_nothing_is_held
 from jlog._core.write.maintenance import MaintenanceThread
 from jlog._core.append.operations import closed_error
 from jlog.errors import JournalError, JournalLocked
@@ -69,6 +70,30 @@ def attach(str path not None, policy, *, uint64_t capacity=0, Deadline deadline 
         found.leave(True, deadline)
         raise
     return found
+
+
+cdef class Attached:
+    """A context in which this process writes to a journal, as attach() says. It ends with the context; or with this object, if
+    a signal's handler raises before the context is entered."""
+
+    cdef Attachment attachment
+    cdef Deadline deadline
+
+    def __init__(self, str path not None, policy, Deadline deadline not None=NEVER):
+        self.deadline = deadline
+        self.attachment = attach(path, policy, deadline=deadline)
+
+    def __enter__(self) -> Attachment:
+        return self.attachment
+
+    def __exit__(self, *_):
+        attachment, self.attachment = self.attachment, None
+        detach(attachment, deadline=self.deadline)
+
+    def __del__(self):
+        attachment, self.attachment = self.attachment, None
+        if attachment is not None and attachment.process.locks.file.is_open():
+            when_nothing_is_held(partial(detach, attachment, wait=False, deadline=self.deadline))
 
 
 def detach(Attachment attachment not None, *, bint wait=True, Deadline deadline not None=NEVER) -> None:
@@ -243,7 +268,7 @@ cdef class Attachment:
         if not threading.main_thread().is_alive():
             return 0
         thread = MaintenanceThread(self)
-        if self.thread is None:  # no other thread has created one meanwhile
+        if self.thread is None or not self.thread.is_alive:  # no other thread has created one meanwhile
             self.thread = thread
             try:
                 thread.start()

@@ -11,10 +11,12 @@ from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.system.lock cimport Deadline
 from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_SYNC_INTERVAL, jlog_page
+from jlog._core.system.atomic cimport jlog_futex_wait
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.write.group_commit cimport GroupCommit
 
 from jlog._core.system.lock import NEVER
+from jlog.system.threads import start_thread
 
 cdef enum:
     CLOCK_MONOTONIC = 1
@@ -22,6 +24,7 @@ cdef enum:
     SEGMENTS_MAX = 16  # this many segments that are not synced make a sync due earlier
     BYTES_MAX = 1 << 30  # so do segments of this size in all
     PAUSE_US = 1_000_000  # longest time between two calls of maintain()
+    ERROR_PAUSE_US = 100_000  # after an error of the wait itself
 
 TIMEOUT = 1.0  # seconds to wait for all locks: their owners may be stopped, and a close waits for the thread
 STOP_SECONDS = 10  # seconds that a close waits for the thread, whose fdatasync may take long
@@ -92,34 +95,51 @@ class MaintenanceThread:
         self._attachment = attachment
         self._process = os.getpid()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"jlog {attachment.path}", daemon=True)
+        self._told = None  # the error that was logged last
+        self._thread = None
 
     def start(self):
         _running.add(self)
         try:
-            self._thread.start()
+            self._thread = start_thread(f"jlog {self._attachment.path}", self._run)
         except BaseException:
             _running.discard(self)
             raise
 
+    @property
+    def is_alive(self):
+        return self._thread is not None and self._thread.is_alive()
+
     def _run(self):
-        told = None
-        while (pause := self._attachment.maintenance_pause()) is not None and not self._stop.wait(pause):
+        """Goes on after any error: without this thread no records would be synced for sync="interval"."""
+        cdef bint ended = False
+        while not ended:
             try:
-                self._attachment.maintain()
-                told = None
-            except Exception as error:  # noqa: BLE001
-                # The thread goes on after any error: without it no records would be synced for sync="interval".
-                if str(error) != told:
-                    warn(self._attachment.path, "the sync in the background", error)
-                told = str(error)
+                ended = self._is_over()
+            except BaseException:  # noqa: BLE001
+                with nogil:  # no memory even for the wait
+                    jlog_futex_wait(NULL, 0, ERROR_PAUSE_US)
         _running.discard(self)
+
+    def _is_over(self):
+        """Waits, and calls maintain(). Returns whether the attachment is closed."""
+        pause = self._attachment.maintenance_pause()
+        if pause is None or self._stop.wait(pause):
+            return True
+        try:
+            self._attachment.maintain()
+            self._told = None
+        except Exception as error:  # noqa: BLE001
+            if str(error) != self._told:
+                warn(self._attachment.path, "the sync in the background", error)
+            self._told = str(error)
+        return False
 
     def stop(self, wait=True, deadline=NEVER):
         if os.getpid() != self._process:
             return  # a child of a fork has no such thread, and the thread's locks may stay taken for ever
         self._stop.set()
-        if wait and self._thread is not threading.current_thread():
+        if wait and self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(deadline.at_most(STOP_SECONDS).left())
 
 

@@ -33,6 +33,10 @@ cdef extern from "Python.h":
         PyMethodDef *tp_methods
     object PyDescr_NewMethod(PyTypeObject *type, PyMethodDef *method)
 
+cdef extern from "system/number.h":
+    object jlog_number(int64_t number)
+    void jlog_make_spare_numbers()
+
 cdef enum:
     QUICK_TURNS = 200  # attempts at the append lock while the GIL is held
 
@@ -83,6 +87,7 @@ cdef class Writer:
             attachment, self.attachment = self.attachment, None
             detach(attachment, deadline=deadline)
             raise
+        jlog_make_spare_numbers()
         self.buffer = &self.attachment.process.buffer
         self.process = self.attachment.process.locks.file.process
         self.token = self.attachment.process.locks.file.token
@@ -155,8 +160,8 @@ cdef class Writer:
                 jlog_wake(page)
                 if sequence >= 0:
                     if page.sync_mode != JLOG_SYNC_APPEND:
-                        return sequence
-                    return self.durable(self.attachment, sequence, self.deadline())
+                        return jlog_number(sequence)
+                    return self.durable(self.attachment, jlog_number(sequence), self.deadline())
         return self.append_slowly(value, key, headers, timestamp_us)
 
     cdef object durable(self, Attachment attachment, sequence, Deadline deadline):
@@ -192,8 +197,8 @@ cdef class Writer:
                 jlog_wake(page)
                 if sequence >= 0:
                     if page.sync_mode != JLOG_SYNC_APPEND:
-                        return sequence
-                    return self.durable(self.attachment, sequence, self.deadline())
+                        return jlog_number(sequence)
+                    return self.durable(self.attachment, jlog_number(sequence), self.deadline())
         return self.extend_body(body, None)
 
     def extend(self, values, /, keys=None, headers=None, timestamps_us=None, state=None):
@@ -304,9 +309,11 @@ cdef class Writer:
     cdef object run_append(self, Attachment attachment, Append *append):
         cdef Deadline deadline = self.deadline()
         attachment.operations.run(&append.new.head, deadline)
+        sequence = jlog_number(append.new.sequence)
+        jlog_make_spare_numbers()
         if attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
-            return append.new.sequence
-        return self.durable(attachment, append.new.sequence, deadline)
+            return sequence
+        return self.durable(attachment, sequence, deadline)
 
     def extend_body(self, EncodedRecords body not None, state=None):
         """Appends the records of a body, all or none. Returns the sequence of the first. A body can be appended only once."""

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import jlog
-from jlog._core.system.lock import Deadline, LockFile, current_process_token
+from jlog._core.system.lock import Deadline, LockFile, Mutex, current_process_token
 from patience import HUNG_SECONDS
 
 
@@ -24,6 +24,12 @@ def one(path):
 @pytest.fixture
 def other(path):
     return LockFile(path)
+
+
+def in_thread(call, *arguments):
+    thread = threading.Thread(target=call, args=arguments)
+    thread.start()
+    thread.join()
 
 
 def test_a_range_excludes_other_lock_files_of_this_process(one, other):
@@ -71,7 +77,7 @@ def test_forgetting_frees_the_ranges(path, other):
 
 
 def test_a_timeout_is_waited_for_and_a_release_meanwhile_is_seen(one, other):
-    one.acquire(1)
+    in_thread(one.acquire, 1)
     assert not other.acquire(1, timeout=0.05)
     releasing = threading.Timer(0.05, one.release, (1,))
     releasing.start()
@@ -80,7 +86,7 @@ def test_a_timeout_is_waited_for_and_a_release_meanwhile_is_seen(one, other):
 
 
 def test_waiting_without_timeout_ends_with_the_release(one, other):
-    one.acquire(1)
+    in_thread(one.acquire, 1)
     releasing = threading.Timer(0.05, one.release, (1,))
     releasing.start()
     assert other.acquire(1)
@@ -106,12 +112,39 @@ def test_held_raises_at_its_deadline_and_says_what_others_do(one, other, tmp_pat
 
 
 def test_held_excludes_threads_that_share_the_object(one):
-    mutex = threading.Lock()
-    with one.held(2, mutex=mutex):
-        with pytest.raises(jlog.JournalLocked, match="another thread of this process"):
+    mutex = Mutex(one.path)
+    found = []
+
+    def take():
+        try:
             with one.held(2, deadline=Deadline(0.01), mutex=mutex):
+                found.append(None)
+        except jlog.JournalLocked as error:
+            found.append(str(error))
+
+    with one.held(2, mutex=mutex):
+        in_thread(take)
+    in_thread(take)
+    assert "another thread of this process" in found[0]
+    assert found[1] is None
+
+
+@pytest.mark.parametrize("timeout", [None, HUNG_SECONDS])
+def test_a_thread_that_would_wait_for_itself_is_refused_at_once(one, other, timeout):
+    """It is a signal's handler that has interrupted the call which holds the range."""
+    one.acquire(1)
+    with pytest.raises(jlog.JournalLocked, match="this thread holds the lock itself"):
+        other.acquire(1, timeout=timeout)
+    one.release(1)
+    assert other.acquire(1)
+    other.close()
+    mutex = Mutex(one.path)
+    with one.held(2, mutex=mutex):
+        with pytest.raises(jlog.JournalLocked, match="this thread holds the lock itself"):
+            with one.held(2, mutex=mutex):
                 pass
-    assert not mutex.locked()
+    with one.held(2, mutex=mutex):
+        pass
 
 
 def test_a_deadline_is_that_of_the_whole_call():

@@ -1,4 +1,3 @@
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -23,6 +22,10 @@ NEVER: Deadline
 AT_ONCE: Deadline
 
 @disjoint_base
+class Mutex:
+    def __init__(self, path: str) -> None: ...
+
+@disjoint_base
 class LockFile:
     def __init__(self, path: str, *, create: bool = False, writable: bool = True) -> None: ...
     @property
@@ -40,7 +43,7 @@ class LockFile:
         *,
         deadline: Deadline = ...,
         what: str = "it",
-        mutex: threading.Lock | None = None,
+        mutex: Mutex | None = None,
     ) -> AbstractContextManager[None]: ...
 
 @disjoint_base
