@@ -19,6 +19,7 @@ def configure(journal: str) -> None:
                     "journal": journal,
                     "key": "process_name",  # Kafka keeps the order of the messages of one key
                     "fields": ["level", "logger", "process"],
+                    "lock_timeout": 30,  # seconds: a line is worth a wait, so that a busy machine drops none
                 },
             },
             "root": {"level": "INFO", "handlers": ["journal"]},
