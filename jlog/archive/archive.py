@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -22,7 +22,7 @@ from jlog.archive.manifest import (
     manifest_name,
 )
 from jlog.archive.places import MANIFEST, META, find, folder_of
-from jlog.archive.store import ArchiveFolder
+from jlog.archive.store import PART, ArchiveFolder
 from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
 from jlog.positions.names import timestamp_us_of
 from jlog.storage.damage import Damage
@@ -51,6 +51,8 @@ class Archive:
         self._path = journal or ""  # store() is called only where a journal is given
         self._read_back: set[ArchivedSegment] = set()
         self._claimed = False
+        self._parts: list[str] = []  # files that killed uploads have left
+        self._is_listed = False
         if journal is not None:
             uuid = read_meta(journal).uuid
             self._folder = folder_of(url, journal, uuid)
@@ -96,27 +98,44 @@ class Archive:
         """Lists the archived segments as they are now, oldest first."""
         return self._described(self._numbers())
 
-    def listed(self) -> list[ArchivedSegment]:
-        """Returns the segments as this object has listed them last, without listing them anew."""
-        return self._described(self._listed())
+    def numbers(self, *, anew: bool = True) -> list[int]:
+        """Returns the first sequences of the segments that are there, by their names alone. anew: as it is now."""
+        return self._numbers() if anew else self._listed()
 
-    def listed_and_newer(self) -> list[ArchivedSegment]:
-        """Returns the segments that were listed last, and those that now follow them without a gap. It lists nothing, since
-        that takes long in a large archive. A segment after a gap is found only by segments()."""
-        found = self.listed()
-        while found and found[-1].records:
-            number = found[-1].end_sequence
-            content = self._folder.read_if_there(manifest_name(number), MANIFEST_BYTES_MAX)
+    def numbers_with_newer(self) -> list[int]:
+        """Returns the first sequences of the segments that were listed last, and of those that now follow them without a gap.
+        It lists nothing, since that takes long in a large archive. A segment after a gap is found only by a new listing."""
+        while numbers := self._listed():
+            (last,) = self._described(numbers[-1:])
+            content = self._folder.read_if_there(manifest_name(last.end_sequence), MANIFEST_BYTES_MAX) if last.records else None
             if content is None:
                 break
-            self._names = {**self._names, manifest_name(number): len(content)}
-            found += self._described([number], [content])
-        return found
+            self._note(manifest_name(last.end_sequence), len(content))
+            self._described([last.end_sequence], [content])
+        return numbers
+
+    def described(self, numbers: list[int]) -> list[ArchivedSegment]:
+        """Returns the segments with these first sequences. The description of each is read once, a request each."""
+        return self._described(numbers)
+
+    def between(self, start: int, end: int) -> list[ArchivedSegment]:
+        """Lists the segments, and returns those that have sequences of this range, oldest first."""
+        numbers = self._numbers()
+        found = self._described(numbers[max(0, bisect_right(numbers, start) - 1) : bisect_left(numbers, end)])
+        return [segment for segment in found if segment.end_sequence > start]
 
     def _numbers(self) -> list[int]:
         """Returns the first sequences of the segments that are there as a whole."""
-        self._names = self._folder.sizes()
+        self._names, self._is_listed = self._folder.sizes(), True
+        self._parts = [name for name in self._names if name.endswith(PART)]
         return self._listed()
+
+    def _note(self, name: str, size: int) -> None:
+        """Notes a file that is there now, so that a run of many segments lists the archive once."""
+        match = None if name in self._names else MANIFEST.match(name)
+        if match and self._sorted[0] is self._names:
+            insort(self._sorted[1], int(match[1]))
+        self._names[name] = size
 
     def _listed(self) -> list[int]:
         names, numbers = self._sorted
@@ -286,10 +305,10 @@ class Archive:
             except JournalError:
                 os.stat(segment.path)
                 # Another process may have been first, and have removed this upload as that of a killed one.
-                self._names = self._folder.sizes()
+                self._numbers()
                 if not self._holds(wanted):
                     raise
-            self._names[wanted.name] = wanted.size_bytes
+            self._note(wanted.name, wanted.size_bytes)
             if not self._holds(wanted):
                 raise JournalError(
                     f"{wanted.path}: its copy in the archive has other bytes, so nothing was removed; check the archive's "
@@ -300,8 +319,10 @@ class Archive:
             self._store_index(index_file, index)
         if known is None:
             self._put_small(wanted.to_json(), manifest)
+            self._known[wanted.first_sequence] = wanted
+            self._note(manifest, len(wanted.to_json()))
         for name in (wanted.name, index_file, manifest):
-            self._folder.discard_parts(name, list(self._names))
+            self._folder.discard_parts(name, self._parts)
 
     def _holds(self, wanted: ArchivedSegment) -> bool:
         """Says whether the archived file is whole. It is read back once."""
@@ -329,12 +350,12 @@ class Archive:
                 raise
 
     def has(self, segments: Iterable[Segment]) -> list[bool]:
-        """Says of each sealed segment whether it is here, by name, numbers and size, and without reading it back."""
-        wanted = list(segments)
+        """Says of each sealed segment whether it is here, by the names and sizes of files. store() and clean() compare more."""
         there = set(self._numbers())
-        numbers = [segment.first_sequence for segment in wanted if segment.first_sequence in there]
-        known = {one.first_sequence: (one.end_sequence, one.size_bytes) for one in self._described(numbers)}
-        return [known.get(one.first_sequence) == (one.end_sequence, one.size_bytes) for one in wanted]
+        return [
+            one.first_sequence in there and self._names.get(segment_name(one.first_sequence)) == one.size_bytes
+            for one in segments
+        ]
 
     def _claim(self) -> None:
         """Checks that this folder is the journal's own, by the journal's `journal.meta` beside the segments. A copy of a
@@ -359,7 +380,7 @@ class Archive:
     def _known_as(self, wanted: ArchivedSegment) -> ArchivedSegment | None:
         """Returns the segment that is here under this name. Raises JournalError where other segments have some of its
         sequences."""
-        numbers = self._numbers()
+        numbers = self._listed() if self._is_listed else self._numbers()
         first = max(0, bisect_right(numbers, wanted.first_sequence) - 1)
         for known in self._described(
             numbers[first : bisect_left(numbers, max(wanted.end_sequence, wanted.first_sequence + 1))]

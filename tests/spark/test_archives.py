@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow.dataset
 import pytest
 from pyspark.sql import SparkSession
@@ -325,6 +326,39 @@ def test_a_query_may_begin_before_the_first_archived_segment(orders: Archiving, 
     assert rows(reader, marks, reader.latestOffset(marks, ReadAllAvailable())) == list(range(begin, 100))
     with pytest.raises(PositionLost):
         stream(orders.url, startingSequence=begin - 1).initialOffset()
+
+
+# --- What it costs ----------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_records_and_one_more_segment_cost_the_same_in_a_large_archive(
+    tmp_path: Path, counting: type[Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of files tell the sequences, and a run lists the archive once."""
+    monkeypatch.setattr(fsspec, "available_protocols", lambda: ["counting"])
+    found = []
+    for count in (5, 40):
+        path, place = tmp_path / f"orders-{count}", tmp_path / f"archive-{count}"
+        jlog.Journal.create(path, retention=jlog.Retention(archive=f"counting://{place}"))
+        journal = jlog.Journal(path)
+        for batch in (count, 1):
+            with jlog.Writer(path) as writer:
+                for _ in range(batch):
+                    writer.extend([b"x"] * 20)
+                    writer.roll()
+            counting.reset()
+            assert len(journal.archive()) == batch
+            found.append((batch, counting.listings, counting.requests if batch == 1 else None))
+        counting.reset()
+        (folder,) = place.iterdir()
+        end = journal.next_sequence
+        reader = BatchReader(SCHEMA_WITH_VALUES, parse({"path": f"counting://{folder}", "startingsequence": str(end - 10)}))
+        assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 10
+        found.append((10, counting.listings, counting.requests))
+    backlog, *few = found[:3]
+    same_backlog, *many = found[3:]
+    assert many == few
+    assert same_backlog[1] == backlog[1]
 
 
 # --- With Spark -------------------------------------------------------------------------------------------------------

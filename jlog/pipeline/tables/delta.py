@@ -168,7 +168,12 @@ class DeltaTable(CatalogTable):
         before = self._version()
         if self.state() != known:
             raise AnotherPipeline(self.name, self.state())
-        self._set_claim(new)
+        try:
+            self._set_claim(new)
+        except (PySparkException, Py4JError) as error:
+            if self.state() == known:
+                raise
+            raise AnotherPipeline(self.name, self.state()) from error
         versions = range(before + 1, self._version() + 1)
         commits = [one for version in versions if (one := Commit.of(version, self._entries(version) or [])) is not None]
         if commits[0].state.pipeline != new.pipeline:
@@ -235,7 +240,7 @@ class DeltaTable(CatalogTable):
         try:
             with self._noted(_note(claim, 0)):
                 self._partitioned(creator).tableProperty(PROPERTY, claim.as_json).create()
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             if not self.exists():
                 raise
             raise AnotherPipeline(self.name, self.state()) from error

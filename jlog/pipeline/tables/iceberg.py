@@ -13,7 +13,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from jlog.errors import JournalError
@@ -127,7 +127,7 @@ class IcebergTable(CatalogTable):
             creator = creator.tableProperty(name, value)
         try:
             creator.create()
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             if not self.exists():
                 raise
             raise AnotherPipeline(self.name, self.state()) from error
@@ -210,18 +210,26 @@ def _state_of(table: Any) -> TableState | None:
     if text is None:
         return None
     claim = TableState.of(text)
-    last, ancestor = _tagged(table, claim.pipeline), table.currentSnapshot()
-    while last is not None:
-        summary = {} if ancestor is None else ancestor.summary()
-        if ancestor is None or last.snapshotId() in (ancestor.snapshotId(), int(summary.get("source-snapshot-id") or -1)):
-            break  # it is published; or what is between them has expired
-        if ancestor.sequenceNumber() < last.sequenceNumber():
-            last = _batch_in(table, ancestor, claim.pipeline) or (None if ancestor.parentId() is None else last)
-        ancestor = None if ancestor.parentId() is None else table.snapshot(ancestor.parentId())
+    last = _published(table, _tagged(table, claim.pipeline), claim.pipeline)
     if last is None:
         return claim
     summary = last.summary()
     return replace(TableState.of(summary.get(PROPERTY)), rows=int(summary.get("added-records") or 0))
+
+
+def _published(table: Any, last: Any, pipeline: str) -> Any:
+    """Returns the snapshot of the last batch, if readers still have it, or that of the last one that they have."""
+    ancestor, is_undone = table.currentSnapshot(), False
+    while last is not None and ancestor is not None:
+        source = int(ancestor.summary().get("source-snapshot-id") or -1)
+        if last.snapshotId() in (ancestor.snapshotId(), source):
+            return last
+        if ancestor.sequenceNumber() < last.sequenceNumber():
+            is_undone, found = True, _batch_in(table, ancestor, pipeline)
+            if found is not None:
+                return found
+        ancestor = None if ancestor.parentId() is None else table.snapshot(ancestor.parentId())
+    return None if is_undone else last  # what is between them may have expired
 
 
 def _batch_in(table: Any, snapshot: Any, pipeline: str) -> Any:

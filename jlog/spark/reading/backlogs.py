@@ -30,7 +30,7 @@ class Backlogs:
         if end.next_sequence > end.durable:
             found["recordsNotDurable"] = end.next_sequence - end.durable
         if isinstance(source, SparkArchive) and not source.is_empty:
-            newest_us = source.segments[-1].last_timestamp_us
+            newest_us = source.newest.last_timestamp_us
             found["newestRecordAgeSeconds"] = None if newest_us is None else round(time.time() - newest_us / 1e6, 3)
         return found
 

@@ -38,7 +38,7 @@ class SparkArchive:
         self.path = path
         self._planned = planned
         self._archive: Archive | None = None
-        self._known: list[ArchivedSegment] = []
+        self._numbers: list[int] = []  # the first sequences of the segments that were listed last
         self._listing_due = 0.0  # the time until which no listing is needed
 
     def __reduce__(self) -> tuple[type[SparkArchive], tuple[str, str, tuple[ArchivedSegment, ...]]]:
@@ -56,50 +56,64 @@ class SparkArchive:
 
     def for_task(self, start: int, end: int) -> SparkArchive:
         """Returns the archive for a task that reads from `start` to before `end`."""
-        first = bisect_right(self.segments, start, key=lambda segment: segment.first_sequence)
-        last = bisect_left(self.segments, end, key=lambda segment: segment.first_sequence)
         # The segment before shows whether only a gap lies before the first one.
-        return SparkArchive(self.name, self.path, tuple(self.segments[max(0, first - 1) : last]))
+        return SparkArchive(self.name, self.path, tuple(self._around(start, end)))
 
-    def look(self) -> list[ArchivedSegment]:
-        """Looks for new segments. Raises JournalNotFound where nothing is archived yet."""
+    def _around(self, start: int, end: int, *, after: int = 0) -> list[ArchivedSegment]:
+        """Returns the segments of this range, and so many after it. Names tell the sequences, so that the
+        descriptions of the others are not read."""
+        numbers = self._listed()
+        first, last = bisect_right(numbers, start), bisect_left(numbers, end)
+        return self._described(numbers[max(0, first - 1) : last + after])
+
+    def _listed(self) -> list[int]:
+        return self._numbers or self.look()
+
+    def _described(self, numbers: list[int]) -> list[ArchivedSegment]:
+        assert self._archive is not None
+        return self._archive.described(numbers)
+
+    def look(self) -> list[int]:
+        """Looks for new segments, and returns the first sequences of all. Raises JournalNotFound where nothing is archived
+        yet."""
         began = time.monotonic()
-        if self._archive is not None and self._known and began < self._listing_due:
-            self._known = self._archive.listed_and_newer()
-            return self._known
+        if self._archive is not None and self._numbers and began < self._listing_due:
+            self._numbers = self._archive.numbers_with_newer()
+            return self._numbers
         if self._archive is None:
             self._archive = Archive(self.path)
-            self._known = self._archive.listed()
+            self._numbers = self._archive.numbers(anew=False)
         else:
-            self._known = self._archive.segments()
+            self._numbers = self._archive.numbers()
         took = time.monotonic() - began
         self._listing_due = began + max(LISTING_SECONDS, LISTING_PAUSE * took)
-        if not self._known:
+        if not self._numbers:
             raise JournalNotFound(f"{self.path} contains no archived segment", self.path)
-        return self._known
+        return self._numbers
 
     @property
-    def segments(self) -> list[ArchivedSegment]:
-        """The segments that were listed last."""
-        return self._known or self.look()
+    def newest(self) -> ArchivedSegment:
+        """The newest of the segments that were listed last."""
+        return self._described(self._listed()[-1:])[0]
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was archived when the archive was listed last."""
-        return not self._known
+        return not self._numbers
 
     def first_sequence(self) -> int:
-        return self.segments[0].first_sequence
+        return self._listed()[0]
 
     def next_sequence(self) -> int:
-        """Lists the archive, and returns its end."""
-        return self.look()[-1].end_sequence
+        """Looks for new segments, and returns the archive's end."""
+        self.look()
+        return self.newest.end_sequence
 
     def retained_from(self, sequence: int, *, fail_on_data_loss: bool) -> int:
         """Returns this sequence, or the first one that is archived; or raises PositionLost then, with fail_on_data_loss."""
-        first = self.segments[0]
-        if sequence >= first.first_sequence:
+        if sequence >= self.first_sequence():
             return sequence
+        (first,) = self._described(self._listed()[:1])
         if fail_on_data_loss and (first.previous_end_sequence is None or first.previous_end_sequence > sequence):
             raise lost(self.path, sequence, first.first_sequence)
         return first.first_sequence
@@ -120,16 +134,16 @@ class SparkArchive:
 
     def segments_between(self, sequence: int, end: int) -> list[ArchivedSegment]:
         """Returns the segments from this sequence up to `end`, oldest first."""
-        known = self.segments if self._known and self._known[-1].end_sequence >= end else self.look()
-        return [segment for segment in known if segment.end_sequence > sequence and segment.first_sequence < end]
+        if self.newest.end_sequence < end:
+            self.look()
+        found = self._around(sequence, end)
+        return [segment for segment in found if segment.end_sequence > sequence and segment.first_sequence < end]
 
     def gaps(self, start: int, end: int) -> set[tuple[int, int]]:
         """Returns the gaps between archived segments that reach into this range: first sequence and next sequence of each."""
-        first = bisect_right(self.segments, start, key=lambda segment: segment.first_sequence)
-        last = bisect_left(self.segments, end, key=lambda segment: segment.first_sequence)
         return {
             (before.end_sequence, segment.first_sequence)
-            for before, segment in pairwise(self.segments[max(0, first - 1) : last + 1])
+            for before, segment in pairwise(self._around(start, end, after=1))
             if segment.follows(before) and before.end_sequence < segment.first_sequence
         }
 
@@ -137,8 +151,9 @@ class SparkArchive:
 
     def history(self, sequence: int) -> tuple[str, int | None]:
         """Returns the journal's uuid, and the epoch of the record before this position."""
-        at = bisect_left(self.segments, sequence, key=lambda segment: segment.first_sequence)
-        segment = self.segments[max(0, at - 1)]
+        numbers = self._listed()
+        at = max(0, bisect_left(numbers, sequence) - 1)
+        (segment,) = self._described(numbers[at : at + 1])
         return segment.uuid, segment.epoch
 
     def kept(self, source_position: dict[str, Any], end: int) -> tuple[int, str]:

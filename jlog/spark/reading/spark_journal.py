@@ -117,8 +117,7 @@ class SparkJournal:
         if first <= sequence or self._archived is None:
             return [*live]
         # The living journal is asked first: a segment that is removed after this has been archived before.
-        older = [one for one in self._archived.segments() if one.first_sequence < first and one.end_sequence > sequence]
-        return [*older, *live]
+        return [*self._archived.between(sequence, first), *live]
 
     def gaps(self, start: int, end: int) -> set[tuple[int, int]]:
         """Returns the gaps that reach into this range, also those of the archive: first sequence and next sequence of each."""

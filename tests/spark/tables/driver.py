@@ -31,7 +31,7 @@ from jlog.pipeline.plan import PipelinePlan
 from jlog.pipeline.tables.connector import DELTA, ICEBERG
 from jlog.pipeline.tables.delta import DeltaTable
 from jlog.pipeline.tables.iceberg import IcebergTable
-from jlog.pipeline.tables.table import BatchId
+from jlog.pipeline.tables.table import BatchId, TableState
 from jlog.spark.session import ALWAYS
 from spark.sessions import session
 
@@ -81,6 +81,52 @@ class Verbs:
             frame.write.format("delta").mode("append").save(place)
         else:
             frame.writeTo(IcebergTable(self._spark, place)._sql_name).append()
+
+    def checkpoint(self, place: str, pipeline: str) -> str:
+        return f"{self._folder}/{quote(place, '')}.{pipeline}"
+
+    def create(self, kind: str, place: str) -> None:
+        """Creates a table without rows, as another writer does."""
+        name = f"delta.`{place}`" if kind == "delta" else IcebergTable(self._spark, place)._sql_name
+        self._spark.range(0).writeTo(name).using(kind).create()
+
+    def expire(self, place: str) -> None:
+        """Removes all old snapshots that no tag keeps."""
+        table = IcebergTable(self._spark, place)._load()
+        table.expireSnapshots().expireOlderThan(1 << 60).retainLast(1).commit()
+
+    def adopt(self, kind: str, place: str, pipeline: str) -> None:
+        self._table(kind, place, pipeline).adopt()
+
+    def go_back(self, kind: str, place: str) -> None:
+        """Undoes the newest version, as a user does."""
+        if kind == "delta":
+            newest = max(int(path.stem) for path in Path(place, "_delta_log").glob("*.json"))
+            self.sql(f"RESTORE TABLE delta.`{place}` TO VERSION AS OF {newest - 1}")
+        else:
+            table = IcebergTable(self._spark, place)._load()
+            table.manageSnapshots().rollbackTo(table.currentSnapshot().parentId()).commit()
+
+    def write_at_once(self, kind: str, place: str, pipelines: list[str]) -> list[str]:
+        """Has pipelines that all have found the table free add a batch in the same moment. Returns the errors."""
+        tables = [self._table(kind, place, pipeline) for pipeline in pipelines]
+        assert [table.compare() for table in tables] == [None] * len(tables)
+        together, errors = threading.Barrier(len(tables)), []
+
+        def write(table: Destination, pipeline: str) -> None:
+            new = TableState(pipeline, pipeline).after(BatchId(0, "aa"))
+            together.wait()
+            try:
+                table.table.write(new, None, self._spark.range(20).toDF("id"), lambda _: None)
+            except (JournalError, PySparkException, Py4JError) as error:
+                errors.append(f"{type(error).__name__}: {error}")
+
+        threads = [threading.Thread(target=write, args=pair) for pair in zip(tables, pipelines, strict=True)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return errors
 
     def last_batch(self, kind: str, place: str, pipeline: str) -> int | None:
         return self._table(kind, place, pipeline).last_batch()
@@ -175,7 +221,7 @@ class Verbs:
 
     def _table(self, kind: str, place: str, pipeline: str, **more: Any) -> Destination:
         """The table as a pipeline with this checkpoint has it: a path, or a name."""
-        checkpoint = Checkpoint(self._spark, f"{self._folder}/{quote(place, '')}.{pipeline}")
+        checkpoint = Checkpoint(self._spark, self.checkpoint(place, pipeline))
         return Destination(TABLES[kind](self._spark, place, is_path="/" in place, **more), checkpoint, "records")
 
 

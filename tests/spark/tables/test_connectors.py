@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,6 +115,92 @@ def test_others_are_told_whose_commits_are_taken_back_too(tables: TableDriver, t
     with pytest.raises(Refused, match="Other writers wrote the versions from 3 to 3"):
         tables.add_unseen_beside_another(table[1], "p", (1, "bb"))
     assert tables.add(*table, "p", (1, "bb"), ["id"]) == [20, True]
+
+
+# --- Another time, another pipeline -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_or_a_checkpoint_of_another_time_is_refused_and_can_be_adopted(
+    tables: TableDriver, tmp_path: Path, kind: str
+) -> None:
+    table = kind, str(tmp_path / "table")
+    checkpoint = Path(tables.checkpoint(table[1], "p"))
+    tables.add(*table, "p", (0, "aa"), COLUMNS)
+    older = checkpoint.joinpath("records.last.json").read_text()
+    tables.add(*table, "p", (1, "bb"), COLUMNS)
+    newer = checkpoint.joinpath("records.last.json").read_text()
+    checkpoint.joinpath("records.last.json").write_text(older)
+    with pytest.raises(Refused, match="has batch 1, and Spark comes with other records under the number 1"):
+        tables.add(*table, "p", (1, "cc"), COLUMNS)
+    checkpoint.joinpath("records.last.json").write_text(newer)
+    tables.go_back(*table)
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"up to batch 1, but .* has only those up to 0: it was restored from an older copy"):
+            tables.add(*table, "p", (2, "dd"), COLUMNS)
+        tables.write(*table, ["id + 100 AS id", "id % 2 AS odd"])
+    tables.adopt(*table, "q")
+    with pytest.raises(Refused, match=r"belongs to another pipeline, with the checkpoint .*\.q\."):
+        tables.add(*table, "p", (2, "dd"), COLUMNS)
+    assert tables.add(*table, "q", (0, "xx"), ["id + 20 AS id", "id % 2 AS odd"]) == [20, True]
+    assert tables.add(*table, "q", (0, "xx"), COLUMNS) == [20, False]
+    assert ids(tables, table) == sorted([*range(40), *[*range(100, 120)] * 2])
+
+
+def test_a_table_that_is_gone_is_missed(tables: TableDriver, table: tuple[str, str]) -> None:
+    tables.add(*table, "p", (0, "aa"), COLUMNS)
+    if "/" in table[1]:
+        shutil.rmtree(table[1])
+    else:
+        tables.sql(f"DROP TABLE {table[1]}")
+    with pytest.raises(Refused, match=r"has no batch of it: it was removed, replaced or is not mounted"):
+        tables.add(*table, "p", (1, "bb"), COLUMNS)
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["new", "of another writer"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_of_two_pipelines_that_begin_at_once_one_gets_the_table(
+    tables: TableDriver, tmp_path: Path, kind: str, is_there: bool
+) -> None:
+    table = kind, str(tmp_path / "table")
+    if is_there:
+        tables.create(*table)
+    errors = tables.write_at_once(*table, ["p", "q"])
+    assert ["AnotherPipeline" in error for error in errors] == [True], errors
+    assert ids(tables, table) == list(range(20))
+
+
+def test_a_table_whose_log_was_cleaned_still_says_whose_it_is(tables: TableDriver, tmp_path: Path) -> None:
+    """Delta removes old files of its log, with the notes of the batches, once a checkpoint of its own has what counts."""
+    table = "delta", str(tmp_path / "table")
+    tables.add(*table, "p", (0, "aa"), COLUMNS)
+    log = tmp_path / "table" / "_delta_log"
+    while not list(log.glob("*.checkpoint.parquet")):
+        tables.write(*table, ["id + 100 AS id", "id % 2 AS odd"])
+    tables.write(*table, ["id + 100 AS id", "id % 2 AS odd"])
+    (checkpoint,) = log.glob("*.checkpoint.parquet")
+    for path in log.glob("*.json"):
+        if path.stem.isdecimal() and path.stem < checkpoint.name:
+            path.unlink()
+    before = len(ids(tables, table))
+    with pytest.raises(Refused, match=r"belongs to another pipeline, with the checkpoint .*\.p\."):
+        tables.add(*table, "q", (0, "aa"), COLUMNS)
+    with pytest.raises(Refused, match="has skipped batch 0"):
+        tables.add(*table, "p", (0, "aa"), COLUMNS)
+    assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
+    assert len(ids(tables, table)) == before + 20
+
+
+def test_a_batch_whose_snapshots_have_expired_is_known(tables: TableDriver, tmp_path: Path) -> None:
+    table = "iceberg", str(tmp_path / "table")
+    tables.add(*table, "p", (0, "aa"), COLUMNS)
+    tables.add(*table, "p", (1, "bb"), COLUMNS)
+    for _ in range(2):
+        tables.write(*table, ["id + 100 AS id", "id % 2 AS odd"])
+    tables.expire(table[1])
+    assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, False]
+    assert tables.add(*table, "p", (2, "cc"), COLUMNS) == [20, True]
+    assert ids(tables, table) == sorted([*range(60), *[*range(100, 120)] * 2])
 
 
 # --- Kills ------------------------------------------------------------------------------------------------------------
