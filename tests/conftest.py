@@ -138,7 +138,7 @@ def spawn(_journals_are_sound: None, mount: Callable[..., Path]) -> Iterator[Cal
     children: list[Child] = []
 
     def start(failpoints: str = "", within: Sequence[str] = ()) -> Child:
-        child = Child(run_within(within, failpoints) if within else fork_server().start(failpoints))
+        child = Child(run_within(within, failpoints) if within else fork_server().start(JLOG_FAILPOINTS=failpoints))
         children.append(child)
         return child
 

@@ -49,7 +49,7 @@ def arguments_of(arguments: tuple[Any, ...]) -> list[Any]:
 def run(*arguments: Any, stdin: bytes = b"", cwd: Path | None = None) -> Result:
     """Whatever it exits with. It is forked from a process that has imported its modules."""
     with tempfile.TemporaryFile() as err:
-        process = fork_server().start_tool(arguments_of(arguments), cwd or os.getcwd(), err.fileno())
+        process = fork_server("tool").start(arguments_of(arguments), cwd or ".", err.fileno())
         feeding = threading.Thread(target=feed, args=(process.stdin, stdin))
         feeding.start()
         try:

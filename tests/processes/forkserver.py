@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,27 +51,25 @@ class Forked:
 
 
 class ForkServer:
-    """Ends with this process, or when it is closed."""
+    """Forks workers, or processes that run `jlogtool`. Ends with this process, or when it is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
         self._open()
 
     def _open(self) -> None:
         self._mounts = _mounts()
         self._channel, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
-            self._server = subprocess.Popen([sys.executable, __file__], stdin=theirs)
+            self._server = subprocess.Popen([sys.executable, __file__, self._kind], stdin=theirs)
 
-    def start(self, failpoints: str = "") -> Forked:
-        """Starts a worker."""
-        return self._fork({"environment": {**os.environ, "JLOG_FAILPOINTS": failpoints}, "directory": os.getcwd()}, 2)
-
-    def start_tool(self, arguments: Sequence[str | bytes], directory: str | os.PathLike[str], stderr: int) -> Forked:
-        """Starts `jlogtool` with these arguments."""
-        tool = [os.fsdecode(argument) for argument in arguments]
-        return self._fork({"environment": dict(os.environ), "directory": os.fspath(directory), "tool": tool}, stderr)
-
-    def _fork(self, request: dict[str, Any], stderr: int) -> Forked:
+    def start(
+        self,
+        arguments: Sequence[str | bytes] = (),
+        directory: str | os.PathLike[str] = ".",
+        stderr: int = 2,
+        **environment: str,
+    ) -> Forked:
         if self._mounts != _mounts():  # this process has mounts of its own now, and the server does not see them
             self.close()
             self._open()
@@ -80,6 +78,11 @@ class ForkServer:
         # The server's child ends at once, and its orphan, the worker, becomes a child of this process.
         _adopt_orphans(True)
         try:
+            request = {
+                "environment": {**os.environ, **environment},
+                "directory": os.path.abspath(directory),
+                "arguments": [os.fsdecode(argument) for argument in arguments],
+            }
             socket.send_fds(self._channel, [json.dumps(request).encode()], [its_stdin, its_stdout, stderr])
             pid = int(self._channel.recv(16))
         finally:
@@ -94,9 +97,9 @@ class ForkServer:
 
 
 @functools.cache
-def fork_server() -> ForkServer:
+def fork_server(kind: str = "worker") -> ForkServer:
     """The one of this process."""
-    server = ForkServer()
+    server = ForkServer(kind)
     atexit.register(server.close)
     return server
 
@@ -114,14 +117,8 @@ def _adopt_orphans(adopt: bool) -> None:
 # --- The server ------------------------------------------------------------------------------------------------------
 
 
-def serve() -> None:
-    sys.path.insert(0, str(Path(__file__).parent))
-    import worker
-    from jlog.cli import tool
-
-    for section in tool.SECTIONS.values():
-        for place, _ in section.values():
-            importlib.import_module(f"jlog.cli.commands.{place.partition(':')[0]}")
+def serve(kind: str) -> None:
+    main = worker_main() if kind == "worker" else tool_main()
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests, and they end this
     channel = socket.socket(fileno=os.dup(CHANNEL))
@@ -134,11 +131,27 @@ def serve() -> None:
             channel.close()
             wanted = json.loads(request)
             _become(wanted, descriptors)
-            tool.main(wanted["tool"]) if "tool" in wanted else worker.main()
+            main(wanted["arguments"])
             return
         for descriptor in descriptors:
             os.close(descriptor)
         channel.send(b"%d" % pid)
+
+
+def worker_main() -> Callable[[list[str]], object]:
+    sys.path.insert(0, str(Path(__file__).parent))
+    import worker
+
+    return lambda _: worker.main()
+
+
+def tool_main() -> Callable[[list[str]], object]:
+    from jlog.cli.tool import SECTIONS, main
+
+    for section in SECTIONS.values():
+        for place, _ in section.values():
+            importlib.import_module(f"jlog.cli.commands.{place.partition(':')[0]}")
+    return main
 
 
 def _fork_twice() -> int:
@@ -171,4 +184,4 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])
