@@ -46,6 +46,17 @@ def zero(path: Path, offset: int = 0, size: int | None = None) -> None:
         file.write(bytes(os.path.getsize(path) - offset if size is None else size))
 
 
+def change(path: str | Path, offset: int, replacement: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(replacement)
+
+
+def invert(path: str | Path, offset: int) -> None:
+    """Flips every bit of the byte."""
+    change(path, offset, bytes([Path(path).read_bytes()[offset] ^ 0xFF]))
+
+
 def flip(path: Path, offset: int, bit: int) -> None:
     with open(path, "r+b") as file:
         file.seek(offset)

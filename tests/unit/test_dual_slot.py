@@ -7,6 +7,7 @@ import struct
 import pytest
 
 import oracle
+from crash.tampering import change, invert
 from jlog._core.format.dual_slot import BoundsFile, read_position, write_position
 from jlog._core.system.lock import LockFile
 from jlog.errors import CorruptJournal, UnsupportedFormat
@@ -30,17 +31,6 @@ def position(tmp_path):
     write_position(fd, UUID, 77, 6, path)
     yield fd, path
     os.close(fd)
-
-
-def change(path, offset, replacement):
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        file.write(replacement)
-
-
-def flip(path, offset):
-    with open(path, "rb") as file:
-        change(path, offset, bytes([file.read()[offset] ^ 0xFF]))
 
 
 def seal(path, offset, size):
@@ -107,7 +97,7 @@ def test_the_newer_copy_counts_on_whichever_side_it_stands(tmp_path, position):
 @pytest.mark.parametrize("at", [0, 8, 13, 16, 24, 40, 48, 63])
 def test_one_damaged_copy_leaves_the_other(position, damaged, at):
     fd, path = position
-    flip(path, damaged + at)
+    invert(path, damaged + at)
     assert read_position(fd, UUID, path).sequence == 6
     write_position(fd, UUID, 77, 7, path)
     assert read_position(fd, UUID, path).sequence == 7
@@ -178,7 +168,7 @@ def test_a_torn_write_of_bounds_leaves_the_old_or_the_new(tmp_path, bounds, writ
 @pytest.mark.parametrize("damaged", [0, 4096])
 def test_one_damaged_copy_of_bounds_leaves_the_other(tmp_path, bounds, damaged):
     """The next write repairs both."""
-    flip(bounds.path, damaged + 50)
+    invert(bounds.path, damaged + 50)
     assert bounds.read().reservation_limit == 1000
     bounds.update(reservation_limit=2000)
     content = (tmp_path / "bounds").read_bytes()

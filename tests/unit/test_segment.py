@@ -9,6 +9,7 @@ import pytest
 
 import jlog
 import oracle
+from crash.tampering import change, invert
 from jlog._core.segments.segment import (
     BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -48,17 +49,6 @@ def uuid(journal):
 @pytest.fixture
 def opened(journal, uuid):
     return lambda **options: SegmentFile(journal.path, 0, uuid, **options)
-
-
-def change(path, offset, replacement):
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        file.write(replacement)
-
-
-def flip(path, offset):
-    with open(path, "rb") as file:
-        change(path, offset, bytes([file.read()[offset] ^ 0xFF]))
 
 
 def seal_header(path):
@@ -116,7 +106,7 @@ HEADER = {
 @pytest.mark.parametrize("at", HEADER.values(), ids=HEADER.keys())
 def test_a_damaged_header_is_damage_and_its_blocks_are_readable(opened, path, at):
     """The damage is at byte 0."""
-    flip(path, at)
+    invert(path, at)
     with pytest.raises(CorruptJournal, match="header") as caught:
         opened()
     assert (caught.value.path, caught.value.offset) == (path, 0)
