@@ -13,6 +13,7 @@ from jlog.errors import (
     JournalFull,
     JournalLocked,
     JournalNotFound,
+    LeaseLost,
     PositionLost,
     RecordTooLarge,
     SubscriberBusy,
@@ -35,8 +36,10 @@ from jlog.writer import Writer
 
 if TYPE_CHECKING:
     from jlog import archive
+    from jlog._core.work.tasks import Task
     from jlog.care.statistics import Stats, SubscriberStats
     from jlog.repair.report import RepairReport
+    from jlog.working.worker import Worker
 else:
     # Few programs use these names, and their modules would take an eighth of the time of `import jlog`. So each is imported
     # when it is first used. Type checkers do not see this function: with it they would take every name for one of jlog's.
@@ -44,6 +47,8 @@ else:
         "RepairReport": "jlog.repair.report",
         "Stats": "jlog.care.statistics",
         "SubscriberStats": "jlog.care.statistics",
+        "Task": "jlog._core.work.tasks",
+        "Worker": "jlog.working.worker",
     }
 
     def __getattr__(name):
@@ -70,6 +75,7 @@ __all__ = [
     "JournalLocked",
     "JournalNotFound",
     "JournalProtocol",
+    "LeaseLost",
     "NewRecord",
     "Options",
     "Position",
@@ -90,7 +96,9 @@ __all__ = [
     "SubscriberExists",
     "SubscriberNotFound",
     "SubscriberStats",
+    "Task",
     "UnsupportedFormat",
+    "Worker",
     "Writer",
     "WriterProtocol",
     "archive",

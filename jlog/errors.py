@@ -6,6 +6,7 @@ Each message says what happened, where, and what to do next.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "JournalFull",
     "JournalLocked",
     "JournalNotFound",
+    "LeaseLost",
     "PositionLost",
     "RecordTooLarge",
     "SubscriberBusy",
@@ -105,7 +107,15 @@ class SubscriberExists(JournalError):
 
 
 class SubscriberBusy(JournalError):
-    """Another Reader has this subscriber's name: a name belongs to one at a time."""
+    """This subscriber's name is taken: it belongs to one Reader at a time, or to any number of Workers."""
+
+
+class LeaseLost(JournalError):
+    """The records of these `tasks` were handed out again, or finished, since this worker took them: nothing was changed."""
+
+    def __init__(self, message: str, tasks: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.tasks = list(tasks)
 
 
 class CheckpointNotFound(JournalError, LookupError):

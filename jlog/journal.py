@@ -31,7 +31,7 @@ from jlog.options import (
     retention_fields,
     retention_of,
 )
-from jlog.positions import position_files
+from jlog.positions import position_files, work_files
 from jlog.positions.names import Start, check_name, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, PositionFile
 from jlog.positions.start import find_start, find_time
@@ -50,7 +50,8 @@ OWN_FILES = re.compile(
     r"\.?journal\.meta|precommit|bounds|lock|\d{20}\.(seg|idx)"
     r"|next\.(\d{1,4}\.\d+(\.idx)?|recovery|repair|backup|restore\.idx)"  # all that a process leaves unfinished when it dies
 )
-OWN_DIRECTORIES = (*DIRECTORIES, "quarantine", "spark")  # spark: rows that Spark has staged, jlog/spark/writing/left_over.py
+# spark: rows that Spark has staged, jlog/spark/writing/left_over.py
+OWN_DIRECTORIES = (*DIRECTORIES, "work", "quarantine", "spark")
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ class Journal:
         retention = retention_of(read_meta(self._path).options)
         now = now_us()
         found = {}
-        for name, at in position_files.standing(self._path, self._meta, kind):
+        for name, at in position_files.standing(self._path, self._meta, kind, now=True):
             busy = kind == SUBSCRIBER and position_files.is_held(self._path, self._meta, name)
             sequence = first if at is None else at.sequence
             lag = self._gaps.records_between(max(first, sequence), end)
@@ -245,7 +246,8 @@ class Journal:
                 continue
             expired = kind == SUBSCRIBER and is_expired(self._path, self._meta, at, retention)
             idle = max(0, now - at.moved_us) / 1e6
-            found[name] = Position(sequence, lag, busy, at.moved_us, idle_seconds=idle, expired=expired)
+            work = work_files.shared_work(self._path, self._meta, name, sequence, lag) if kind == SUBSCRIBER else None
+            found[name] = Position(sequence, lag, busy, at.moved_us, idle_seconds=idle, expired=expired, work=work)
         return self._with_held_bytes(found)
 
     def _with_held_bytes(self, found: dict[str, Position]) -> dict[str, Position]:
@@ -269,31 +271,36 @@ class Journal:
             position_files.create(self._path, self._meta, SUBSCRIBER, name, sequence)
 
     def remove_subscriber(self, name: str) -> None:
-        """Removes a subscriber. Raises SubscriberBusy while a Reader has its name."""
+        """Removes a subscriber. Raises SubscriberBusy while a Reader or a Worker has its name."""
         with position_files.table_locked(self._path, self._deadline()):
             file = position_files.hold(self._path, self._meta, name)
             try:
                 position_files.remove(self._path, SUBSCRIBER, name)
+                work_files.remove(self._path, name)
             finally:
                 file.close()
         clean_if_free(self._path)
 
     def set_subscriber(self, name: str, position: Start) -> None:
-        """Moves a subscriber durably. Raises SubscriberBusy while a Reader has its name."""
+        """Moves a subscriber durably. Raises SubscriberBusy while a Reader or a Worker has its name."""
         with position_files.table_locked(self._path, self._deadline()):
             file = position_files.hold(self._path, self._meta, name)
             try:
-                file.write(self._kept(self._find(position)))
+                sequence = self._kept(self._find(position))
+                work_files.forget(self._path, self._meta, name)
+                file.write(sequence)
                 file.sync()
             finally:
                 file.close()
 
     def rewind(self, name: str, checkpoint: str) -> None:
-        """Moves a subscriber back to a checkpoint, durably. Raises SubscriberBusy while a Reader has its name."""
+        """Moves a subscriber back to a checkpoint, durably. Raises SubscriberBusy while a Reader or a Worker has its name."""
         with position_files.table_locked(self._path, self._deadline()):
             file = position_files.hold(self._path, self._meta, name)
             try:
-                file.write(self._kept(self._stands_at(CHECKPOINT, checkpoint)))
+                sequence = self._kept(self._stands_at(CHECKPOINT, checkpoint))
+                work_files.forget(self._path, self._meta, name)
+                file.write(sequence)
                 file.sync()
             finally:
                 file.close()

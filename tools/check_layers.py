@@ -34,6 +34,7 @@ jlog.kafka
 jlog.kafka.topic jlog.kafka.ends
 jlog.kafka.client
 jlog.flow
+jlog.working
 jlog.journal
 jlog.repair
 jlog.writer jlog.reading
@@ -48,6 +49,7 @@ pyx.kafka
 pyx.write
 pyx.append
 pyx.process
+pyx.work
 pyx.read
 pyx.recover
 pyx.buffer

@@ -200,7 +200,7 @@ class StatsSource:
             sequence, idle, damaged, expired = first, 0.0, False, False
             try:
                 busy = file.is_held_elsewhere
-                position = file.read_all()
+                position = file.read_now()
                 sequence, idle = position.sequence, max(0.0, time.time() - position.moved_us / 1e6)
                 expired = is_expired(self._path, meta, position, retention)
             except CorruptJournal:

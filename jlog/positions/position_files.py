@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 from jlog._core.format import dual_slot
 from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
+from jlog._core.work.outside import look
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
 from jlog.positions.names import check_name, is_name
 from jlog.storage.meta import Meta
@@ -47,17 +48,34 @@ def is_dead(busy: bool, lag: int, idle_seconds: float) -> bool:
 
 
 @dataclass(frozen=True)
+class SharedWork:
+    """How the records of a shared subscriber stand: `taken`, `delayed`, `done` after the oldest unfinished one, `unfinished` up
+    to the journal's end, and each living worker's pid with what it has taken. The totals count since the window was created."""
+
+    taken: int
+    delayed: int
+    done: int
+    unfinished: int
+    workers: list[dict[str, int]]
+    takes: int = 0
+    finishes: int = 0
+    failures: int = 0
+    rejections: int = 0
+
+
+@dataclass(frozen=True)
 class Position:
     """The position of a subscriber or a checkpoint."""
 
     sequence: int
     lag: int
-    busy: bool = False  # whether a Reader has the subscriber's name
+    busy: bool = False  # whether a Reader or a Worker has the subscriber's name
     moved_us: int = 0  # clock when it was last moved, microseconds since 1970; 0: not known
     damaged: bool = False  # whether its file cannot be read: it holds everything back until it is set again
     idle_seconds: float = 0.0  # since it was last moved
     held_bytes: int = 0  # content of the sealed segments that retention keeps for it
     expired: bool = False  # whether a subscriber has not committed for subscriber_max_age, and holds nothing back any more
+    work: SharedWork | None = None  # of a subscriber that Workers share
 
     @property
     def moved(self) -> datetime | None:
@@ -108,9 +126,13 @@ class PositionFile:
 
     def hold(self) -> bool:
         """Takes the name, which the kernel gives back when this process dies. Returns False where another Reader has it."""
+        self.check_writable()
+        return self._file.acquire(0, timeout=0)
+
+    def check_writable(self) -> None:
+        """Raises the OSError that says why this process may only read the file, if it is so."""
         if self._refused is not None:
             raise self._refused
-        return self._file.acquire(0, timeout=0)
 
     @property
     def is_held_elsewhere(self) -> bool:
@@ -128,15 +150,42 @@ class PositionFile:
     def fileno(self) -> int:
         return self._file.fileno()
 
+    @property
+    def lock_file(self) -> LockFile:
+        """The open file, in which workers lock bytes of their own."""
+        return self._file
+
     def read(self) -> int:
         return self.read_all().sequence
 
     def read_all(self) -> dual_slot.StoredPosition:
         return dual_slot.read_position(self._file, self._meta.uuid, self.path)
 
+    def read_now(self) -> dual_slot.StoredPosition:
+        """Reads the position; that of a shared subscriber as its workers have it, who write it every 64 records."""
+        stored = self.read_all()
+        window = look(os.path.dirname(os.path.dirname(self.path)), self._meta.uuid, self.name, self._file)
+        if (
+            self.kind == SUBSCRIBER
+            and window is not None
+            and window["oldest"] > stored.sequence
+            and window["stored"] == stored.sequence
+        ):
+            return stored._replace(sequence=window["oldest"])
+        return stored
+
     def write(self, sequence: int) -> None:
         """Writes the position. It survives the death of the process, but a power loss only after sync()."""
         dual_slot.write_position(self._file, self._meta.uuid, self._meta.epoch, sequence, self.path)
+
+    def settle(self) -> None:
+        """Writes the position as workers have left it that were killed. Called with the name held."""
+        try:
+            stored, now = self.read(), self.read_now().sequence
+        except CorruptJournal:
+            return  # as it is, until it is set again
+        if now != stored:
+            self.write(now)
 
     def sync(self) -> None:
         self._file.sync()
@@ -197,10 +246,10 @@ def hold(path: str, meta: Meta, name: str) -> PositionFile:
         if not file.hold():
             file.close()
             raise SubscriberBusy(
-                f"{path}: subscriber {name!r} is read by another Reader, and only one at a time may: close that one, or "
-                "choose another name"
+                f"{path}: subscriber {name!r} is read by another Reader or by Workers: close these, or choose another name"
             )
         if file.is_current:
+            file.settle()
             return file
         file.close()
 
@@ -214,8 +263,9 @@ def remove(path: str, kind: str, name: str) -> None:
         raise not_found(path, kind, name) from None
 
 
-def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, dual_slot.StoredPosition | None]]:
-    """Returns name and position of every subscriber or checkpoint, with None for a file that cannot be read."""
+def standing(path: str, meta: Meta, kind: str, *, now: bool = False) -> list[tuple[str, dual_slot.StoredPosition | None]]:
+    """Returns name and position of every subscriber or checkpoint, with None for a file that cannot be read. now: as read_now()
+    reads it, which is not what a power loss leaves."""
     found: list[tuple[str, dual_slot.StoredPosition | None]] = []
     for name in names(path, kind):
         try:
@@ -226,7 +276,7 @@ def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, dual_slot.Stor
             found.append((name, None))
             continue
         try:
-            found.append((name, file.read_all()))
+            found.append((name, file.read_now() if now else file.read_all()))
         except CorruptJournal:
             found.append((name, None))
         finally:

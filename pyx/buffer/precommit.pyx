@@ -77,6 +77,11 @@ cdef bytes _boot = _read_boot_id()
 memcpy(_boot_id, <const uint8_t *> _boot, 16)
 
 
+def boot_id() -> bytes:
+    """Returns the id of this boot, or 16 random bytes where it is not known."""
+    return _boot
+
+
 cdef class Precommit:
     """Opens the file `precommit`; with `writable=False` for reading only. Raises FileNotFoundError if it is missing."""
 

@@ -4,6 +4,7 @@ from jlog._core.format.format cimport jlog_bounds, jlog_position
 from jlog._core.system.lock cimport LockFile, Mutex
 
 cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
+cdef int put_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, int found) noexcept nogil
 cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
                          int found) except -1
 

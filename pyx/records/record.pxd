@@ -1,3 +1,4 @@
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t
 
 from jlog._core.records.arrow cimport ArrowBatch
@@ -10,6 +11,18 @@ cdef class Record:
     cdef readonly int64_t timestamp_us
     cdef readonly object key
     cdef object raw_headers
+
+cdef inline int fill_record(Record made, const jlog_record *record, uint64_t sequence) except -1:
+    """Copies what was decoded to a new Record."""
+    made.sequence = sequence
+    made.timestamp_us = record.timestamp_us
+    if record.value != NULL:
+        made.value = PyBytes_FromStringAndSize(<char *> record.value, record.value_bytes)
+    if record.key != NULL:
+        made.key = PyBytes_FromStringAndSize(<char *> record.key, record.key_bytes)
+    if record.headers_bytes:
+        made.raw_headers = PyBytes_FromStringAndSize(<char *> record.headers, record.headers_bytes)
+    return 0
 
 cdef Record make_record(const jlog_record *record, uint64_t sequence)
 

@@ -81,14 +81,7 @@ def restore_record(uint64_t sequence, int64_t timestamp_us, bytes key, bytes val
 
 cdef Record make_record(const jlog_record *record, uint64_t sequence):
     cdef Record made = Record.__new__(Record)
-    made.sequence = sequence
-    made.timestamp_us = record.timestamp_us
-    if record.value != NULL:
-        made.value = PyBytes_FromStringAndSize(<char *> record.value, record.value_bytes)
-    if record.key != NULL:
-        made.key = PyBytes_FromStringAndSize(<char *> record.key, record.key_bytes)
-    if record.headers_bytes:
-        made.raw_headers = PyBytes_FromStringAndSize(<char *> record.headers, record.headers_bytes)
+    fill_record(made, record, sequence)
     return made
 
 

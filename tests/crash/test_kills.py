@@ -76,6 +76,9 @@ RECOVERING = {
 # Of readers: tests/behaviour/test_follow_async.py, tests/crash/test_recovery.py, tests/crash/test_open_block.py.
 READING = {"wake.wait_for_any", "end.listed", "page.read"}
 
+# Of workers: tests/processes/test_workers.py.
+SHARING = {"window.passing", "window.passed", "window.finishing", "window.finished", "window.returning"}
+
 
 def test_every_point_that_is_compiled_in_kills_somebody_here():
     text = "".join(path.read_text() for path in sorted(SOURCES.rglob("*")) if path.suffix in (".pyx", ".h"))
@@ -89,6 +92,7 @@ def test_every_point_that_is_compiled_in_kills_somebody_here():
         *TAKING_OVER,
         *RECOVERING,
         *READING,
+        *SHARING,
     }
     assert compiled_in == {*killing, "clock"}
 

@@ -23,6 +23,18 @@ from units import Unit, values_of
 import jlog
 from jlog.care import cleaning, numbering
 from jlog.ingest import SegmentBuilder
+from working import (  # noqa: F401
+    close_worker,
+    delay,
+    finish,
+    finish_durably,
+    leave_a_child,
+    open_worker,
+    reject,
+    take,
+    take_all,
+    what_a_forked_worker_finds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -25,6 +25,7 @@ import replacing
 import reservations
 import scenarios
 import waiting
+import working
 from explore import explore
 
 MODELS = (
@@ -40,6 +41,7 @@ MODELS = (
     living,
     forking,
     waiting,
+    working,
 )
 SCENARIOS = [scenario for model in MODELS for scenario in model.SCENARIOS]
 MISTAKES = [mistake for model in MODELS for mistake in model.MISTAKES]

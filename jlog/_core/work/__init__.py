@@ -1,0 +1,1 @@
+"""Reading blocks and records, in any process."""

@@ -1,0 +1,159 @@
+"""The files of a shared subscriber: its window, which belongs to this boot, and the subscriber's options with a durable copy of
+what is unfinished. docs/format.md, "Shared subscribers", specifies both."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from jlog._core.format.checksum import crc32c
+from jlog._core.format.constants import NUMBER_MAX
+from jlog._core.format.dual_slot import birth_us
+from jlog._core.system.durable import sync_directory
+from jlog._core.work.outside import look
+from jlog._core.work.window import FOLDER, window_path
+from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog.positions.position_files import SUBSCRIBER, PositionFile, SharedWork
+from jlog.storage.meta import Meta, parse_json, whole_number
+from jlog.system.files import Directory, read_small, write_whole
+
+VERSION = 1
+BYTES_MAX = 1 << 30
+WINDOW_DEFAULT = 65_536
+WINDOW_MAX = 1 << 24
+_FIRST_LINE = re.compile(rb"jlog work (\d{1,9}) crc32c=([0-9a-f]{8})\n")
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """The options of a shared subscriber."""
+
+    order: str = "any"
+    max_attempts: int | None = None
+    dead_letters: str | None = None
+    backoff: tuple[float, float] = (1.0, 60.0)
+    window: int = WINDOW_DEFAULT
+
+
+@dataclass(frozen=True)
+class DurableCopy:
+    """What the file of a shared subscriber holds. Without `next_sequence` everything from the committed position on is
+    unfinished. Else every record before it is finished that is not in `unfinished`: [sequence, hash of the key, attempts] of
+    each."""
+
+    options: WorkOptions = WorkOptions()
+    next_sequence: int | None = None
+    unfinished: list[list[int]] = field(default_factory=list)
+
+
+def _name(name: str) -> str:
+    return name + ".work"
+
+
+def path_of(path: str, name: str) -> str:
+    return os.path.join(path, FOLDER, _name(name))
+
+
+def read(path: str, meta: Meta, name: str) -> DurableCopy | None:
+    """Reads the file; None where the subscriber was never shared. Of a copied file the options alone count."""
+    file = path_of(path, name)
+    try:
+        text = read_small(file, BYTES_MAX)
+        status = os.stat(file, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    first = _FIRST_LINE.match(text)
+    if first is None:
+        raise CorruptJournal(file, 0, "its first line is not that of a shared subscriber's file")
+    if int(first[1]) > VERSION:
+        raise UnsupportedFormat(f"{file} has version {int(first[1])}, this jlog reads up to {VERSION}: upgrade pyjlog")
+    body = text[first.end() :]
+    if crc32c(body) != int(first[2], 16):
+        raise CorruptJournal(file, first.end(), "its checksum does not match")
+    try:
+        fields = parse_json(body)
+        options = dict(fields["options"])
+        options["backoff"] = tuple(options["backoff"])
+        copy = DurableCopy(WorkOptions(**options))
+        with open(file, "rb") as opened:
+            original = fields["inode"] == status.st_ino and fields["birth_us"] in (0, birth_us(opened.fileno()))
+        if fields["uuid"] != meta.uuid.hex() or not original or fields["next_sequence"] is None:
+            return copy
+        following = whole_number(fields, "next_sequence", 0, NUMBER_MAX)
+        unfinished = [[int(number) for number in entry] for entry in fields["unfinished"]]
+        return replace(copy, next_sequence=following, unfinished=unfinished)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptJournal(file, first.end(), f"its content is not valid: {error}") from None
+
+
+def write(path: str, meta: Meta, name: str, copy: DurableCopy) -> None:
+    """Replaces the file, durably and as a whole."""
+    fields: dict[str, Any] = {"uuid": meta.uuid.hex(), **asdict(copy)}
+    with Directory(path, FOLDER, make=True) as directory:
+        with directory.made(_name(name), f".{os.getpid()}.new") as fd:
+            fields |= {"inode": os.fstat(fd).st_ino, "birth_us": birth_us(fd)}
+            body = json.dumps(fields).encode()
+            write_whole(fd, b"jlog work %d crc32c=%08x\n" % (VERSION, crc32c(body)) + body, 0)
+        sync_directory(directory.path)
+    sync_directory(path)
+
+
+def forget(path: str, meta: Meta, name: str) -> None:
+    """Makes everything from the committed position on unfinished, durably, before that position is moved back. Called with the
+    name held."""
+    try:
+        copy = read(path, meta, name)
+    except CorruptJournal:
+        copy = DurableCopy()
+    if copy is not None:
+        write(path, meta, name, DurableCopy(copy.options))
+        with suppress(FileNotFoundError):
+            os.unlink(window_path(path, name))
+
+
+def remove(path: str, name: str) -> None:
+    """Removes the files of a removed subscriber."""
+    for file in (window_path(path, name), path_of(path, name)):
+        with suppress(FileNotFoundError):
+            os.unlink(file)
+
+
+def copy_options(path: str, meta: Meta, target: str, names: Iterable[str]) -> None:
+    """Gives a backup the options of the shared subscribers. In a copy everything from the committed position on comes again."""
+    for name in names:
+        with suppress(CorruptJournal):
+            copy = read(path, meta, name)
+            if copy is not None:
+                write(target, meta, name, DurableCopy(copy.options))
+
+
+def shared_work(path: str, meta: Meta, name: str, oldest: int, lag: int) -> SharedWork | None:
+    """Returns how the records of a shared subscriber stand; None for a subscriber that has no window in this boot."""
+    try:
+        file = PositionFile(path, meta, SUBSCRIBER, name)
+    except LookupError:
+        return None  # removed in the meantime
+    try:
+        found = look(path, meta.uuid, name, file.lock_file)
+    finally:
+        file.close()
+    if found is None:
+        return None
+    workers = found["workers"]
+    done = max(0, found["next"] - oldest - found["used"])
+    return SharedWork(
+        taken=sum(worker["taken"] for worker in workers),
+        delayed=found["delayed"],
+        done=done,
+        unfinished=max(0, lag - done),
+        workers=workers,
+        takes=found["takes"],
+        finishes=found["finishes"],
+        failures=found["failures"],
+        rejections=found["rejections"],
+    )

@@ -1,0 +1,1 @@
+"""Work shared out: one subscriber, many workers."""

@@ -1,0 +1,79 @@
+"""The dead letters of a shared subscriber: a journal that takes the records that it rejects, each once."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+from jlog._core.system.lock import Deadline
+from jlog._core.work.tasks import Task, TaskSource
+from jlog._core.work.window import REJECTING_BYTE
+from jlog.errors import JournalLocked
+from jlog.journal import Journal
+from jlog.working.shared_subscriber import SharedSubscriber
+from jlog.writer import Writer
+
+REASON, ATTEMPTS, JOURNAL, SUBSCRIBER, SEQUENCE = (
+    f"jlog.work.{name}" for name in ("reason", "attempts", "journal", "subscriber", "sequence")
+)
+HEADERS = (REASON, ATTEMPTS, JOURNAL, SUBSCRIBER, SEQUENCE)
+REASON_BYTES = 1_000
+
+
+class DeadLetters:
+    """Writes dead letters, one rejecting worker after the other. The journal's state names the last letters: those whose
+    records may be unfinished. A worker that was killed between the letter and the finish leaves a record with a letter."""
+
+    def __init__(self, subscriber: SharedSubscriber, source: TaskSource, journal: str, uuid: bytes) -> None:
+        self._subscriber, self._source, self._journal = subscriber, source, journal
+        self._key = f"jlog.work:{uuid.hex()}:{subscriber.name}".encode()
+        self._lock = threading.Lock()
+        self._writer: Writer | None = None
+
+    def reject(self, task: Task, reason: str, deadline: Deadline) -> None:
+        """Stores the letter durably, then finishes the record."""
+        left = deadline.left()
+        if not self._lock.acquire(timeout=-1 if left is None else left):
+            raise self._busy("thread")
+        try:
+            locks = self._subscriber.lock_file
+            if not locks.acquire(REJECTING_BYTE, timeout=deadline.left()):
+                raise self._busy("process")
+            try:
+                self._source.check_held(task)
+                self._store(task, reason)
+                self._source.count_rejection(task)
+            finally:
+                locks.release(REJECTING_BYTE)
+        finally:
+            self._lock.release()
+
+    def _busy(self, other: str) -> JournalLocked:
+        return JournalLocked(
+            f"{self._subscriber.options.dead_letters}: another {other} wrote dead letters for the whole lock_timeout; try again"
+        )
+
+    def _store(self, task: Task, reason: str) -> None:
+        path = self._subscriber.options.dead_letters
+        assert path is not None
+        if self._writer is None:
+            self._writer = Writer(path)
+        stored = json.loads(Journal(path).state().get(self._key, b"[]"))
+        if task.sequence not in stored:
+            unfinished = {entry[0] for entry in self._source.window.snapshot()[2]}
+            kept = [task.sequence, *(sequence for sequence in stored if sequence in unfinished)]
+            own = [header for header in task.headers if header[0] not in HEADERS]
+            about = [
+                (REASON, reason.encode("utf-8", "replace")[:REASON_BYTES]),
+                (ATTEMPTS, str(task.attempts_made).encode()),
+                (JOURNAL, self._journal.encode("utf-8", "surrogateescape")),
+                (SUBSCRIBER, self._subscriber.name.encode()),
+                (SEQUENCE, str(task.sequence).encode()),
+            ]
+            state = {self._key: json.dumps(kept).encode()}
+            self._writer.extend([task.value], [task.key], [[*own, *about]], [task.timestamp_us], state=state)
+        self._writer.sync()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

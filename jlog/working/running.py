@@ -1,0 +1,135 @@
+"""Worker.run(): a function that is called for each task, in some threads, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from jlog._core.system.lock import NEVER
+from jlog._core.work.tasks import Task, TaskSource
+from jlog.errors import JournalClosed, JournalError, LeaseLost, PositionLost
+
+_log = logging.getLogger("jlog")
+
+
+class Run:
+    """One call of Worker.run(). The calling thread waits; others take the tasks, and each has one at a time."""
+
+    def __init__(self, source: TaskSource, path: str, handle: Callable[[Task], object]) -> None:
+        self._worker, self._source, self._path, self._handle = source.policy, source, path, handle
+        self._changed = threading.Condition()
+        self._held: set[Task] = set()
+        self._left = 0  # threads that have not ended
+        self._error: BaseException | None = None
+
+    def run(self, threads: int, grace: float) -> None:
+        self._left = threads
+        with _stopped_by_signals(self._worker.stop):
+            for number in range(threads):
+                threading.Thread(target=self._work, name=f"jlog-work-{number}", daemon=True).start()
+            self._wait(grace)
+        if self._error is not None:
+            raise self._error
+
+    def _wait(self, grace: float) -> None:
+        """Waits until all threads have ended; after a stop for `grace` seconds, then gives back what they still hold."""
+        with self._changed:
+            while self._left and not self._source.stopped:
+                self._changed.wait()
+            ends = time.monotonic() + grace
+            while self._left and (left := ends - time.monotonic()) > 0:
+                self._changed.wait(left)
+            held = list(self._held)
+        for task in held:
+            try:
+                task.release()
+            except (LeaseLost, JournalClosed):
+                continue  # it is with another worker, or was given back by close()
+
+    def wake(self) -> None:
+        """Lets the calling thread see that the worker was stopped."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        try:
+            while (task := self._next()) is not None:
+                self._do(task)
+        except JournalClosed:
+            return  # closed in another thread
+        except BaseException as error:  # noqa: BLE001 - run() raises it
+            self._error = self._error or error
+            self._worker.stop()
+        finally:
+            with self._changed:
+                self._left -= 1
+                self._changed.notify_all()
+
+    def _next(self) -> Task | None:
+        """Takes a task. A record whose worker died waits for a worker that has nothing else, so that threads let it come."""
+        while not self._source.stopped:
+            with self._changed:
+                while self._held and self._source.suspects() and not self._source.stopped:
+                    self._changed.wait()
+            try:
+                tasks = self._source.take(1, NEVER)
+            except PositionLost as error:
+                _log.warning("%s", error)
+                continue
+            if tasks:
+                with self._changed:
+                    self._held.add(tasks[0])
+                return tasks[0]
+        return None
+
+    def _do(self, task: Task) -> None:
+        try:
+            try:
+                self._handle(task)
+            except Exception as error:  # noqa: BLE001
+                _log.warning("%s: record %d failed in attempt %d", self._path, task.sequence, task.attempt, exc_info=True)
+                self._worker.failed(task, error)
+            except BaseException:
+                task.release()
+                raise
+            else:
+                _acknowledge(task)
+        finally:
+            with self._changed:
+                self._held.discard(task)
+                self._changed.notify_all()
+
+
+def _acknowledge(task: Task) -> None:
+    try:
+        task.ack()
+    except LeaseLost as error:
+        _log.warning("%s", error)
+    except JournalClosed:
+        raise
+    except (JournalError, OSError):
+        _log.warning("record %d was not acknowledged", task.sequence, exc_info=True)
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Lets SIGTERM and SIGINT stop the run, if this is the main thread, and restores their handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        threading.Thread(target=stop, daemon=True).start()  # the handler may have interrupted the holder of a lock
+
+    before: dict[int, Any] = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, signal.SIG_DFL if previous is None else previous)

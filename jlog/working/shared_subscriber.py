@@ -1,0 +1,233 @@
+"""A subscriber that workers share: its name, its options, its window and the durable copy of that."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from typing import Any
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.system.lock import Deadline
+from jlog._core.system.notices import warn
+from jlog._core.work.window import NAME_BYTE, OPENING_BYTE, SYNCING_BYTE, Unusable, Window
+from jlog.errors import CorruptJournal, JournalLocked, SubscriberBusy
+from jlog.positions import work_files
+from jlog.positions.position_files import SUBSCRIBER, PositionFile
+from jlog.positions.work_files import WINDOW_MAX, DurableCopy, WorkOptions
+from jlog.reading.journal_records import JournalRecords
+from jlog.storage.attaching import attached
+from jlog.system.filesystem import journal_path
+
+BACKOFF_MAX = 10 * 365 * 86_400.0
+
+
+def check_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options that are given, checked, as they are stored."""
+    found = {name: value for name, value in given.items() if value is not None}
+    if found.get("order", "any") not in ("any", "key"):
+        raise ValueError(f"order must be 'any' or 'key', not {found['order']!r}")
+    for name, most in (("max_attempts", (1 << 32) - 1), ("window", WINDOW_MAX)):
+        value = found.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be an int, not {value!r}")
+        if not 1 <= value <= most:
+            raise ValueError(f"{name} must be from 1 to {most}, not {value}")
+    if "backoff" in found:
+        first, longest = (float(seconds) for seconds in found["backoff"])
+        if not 0 <= first <= longest <= BACKOFF_MAX:
+            raise ValueError(
+                f"backoff is (first, most) seconds, from 0 up, and first is not above most: not {found['backoff']!r}"
+            )
+        found["backoff"] = first, longest
+    if "dead_letters" in found:
+        found["dead_letters"] = os.path.abspath(journal_path(found["dead_letters"]))
+    return found
+
+
+class SharedSubscriber:
+    """The subscriber `name`, opened for one worker.
+
+    given: options, checked; those that are not given stay as the subscriber has them.
+    """
+
+    def __init__(
+        self,
+        journal: JournalRecords,
+        name: str,
+        given: dict[str, Any],
+        deadline: Deadline,
+        lock_timeout: float | None,
+    ) -> None:
+        self.name = name
+        self.options = WorkOptions()
+        self._journal = journal
+        self._lock_timeout = lock_timeout
+        self._given = given
+        self._syncing = threading.Lock()
+        self._file = self._open_file(deadline)
+        try:
+            self._open(deadline)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open_file(self, deadline: Deadline) -> PositionFile:
+        path, meta = self._journal.path, self._journal.meta
+        while True:
+            file = PositionFile(path, meta, SUBSCRIBER, self.name)
+            try:
+                file.check_writable()
+                if not file.lock_file.acquire(OPENING_BYTE, timeout=deadline.left()):
+                    raise JournalLocked(
+                        f"{path}: another process opened a Worker of {self.name!r} for the whole lock_timeout; if it is "
+                        "stopped, continue or end it"
+                    )
+            except BaseException:
+                file.close()
+                raise
+            if file.is_current:
+                return file
+            file.close()
+
+    def _open(self, deadline: Deadline) -> None:
+        locks = self._file.lock_file
+        alone = locks.acquire(NAME_BYTE, timeout=0)
+        if not alone and not locks.acquire(NAME_BYTE, shared=True, timeout=0):
+            raise SubscriberBusy(
+                f"{self._journal.path}: subscriber {self.name!r} is read by a Reader: close it, or choose another name"
+            )
+        meta = self._journal.meta
+        self.window = Window(self._journal.path, meta.uuid, meta.epoch, self.name, locks, self._lock_timeout)
+        try:
+            changed = self._open_alone() if alone else self._join()
+            self.window.register()
+            if alone:
+                locks.acquire(NAME_BYTE, shared=True)
+                self.window.drop_before(self._position)
+            if changed:
+                self.sync_finishes(deadline, anew=True)
+            locks.release(OPENING_BYTE)
+        except BaseException:
+            self.window.release()
+            raise
+
+    def _join(self) -> bool:
+        """Opens the window beside living workers."""
+        path = self._journal.path
+        try:
+            self.window.open(alone=False)
+        except (FileNotFoundError, Unusable) as error:
+            reason = error if isinstance(error, Unusable) else "it was removed"
+            raise JournalLocked(
+                f"{self.window.path} cannot be used while other workers live that have it open: {reason}; close all workers of "
+                f"{self.name!r}, and open them again"
+            ) from None
+        copy = work_files.read(path, self._journal.meta, self.name)
+        self.options = copy.options if copy else WorkOptions()
+        for name, value in self._given.items():
+            if value != getattr(self.options, name):
+                raise ValueError(
+                    f"{path}: subscriber {self.name!r} has {name}={getattr(self.options, name)!r} while other workers live, "
+                    f"not {value!r}; leave {name} out, or close the other workers first"
+                )
+        return False
+
+    def _open_alone(self) -> bool:
+        """Opens the window while no worker lives, or creates it. Returns whether the durable copy has to be written."""
+        copy = self._durable_copy()
+        known = copy.options if copy else WorkOptions()
+        self.options = replace(known, **self._given)
+        position = self._position = self.window.read_position()
+        try:
+            stored = self.window.open(alone=True)
+            if stored > position:
+                raise Unusable("the subscriber's position was moved back")
+        except (FileNotFoundError, Unusable) as error:
+            if copy is not None and not (copy.next_sequence is None and isinstance(error, FileNotFoundError)):
+                self._tell(error)
+            self._create(copy, position)
+        options = self.options
+        keyed = options.order == "key"
+        self.window.configure(options.window, options.max_attempts or 0, keyed, options.backoff)
+        self.window.read_position()
+        return copy is None or known != self.options
+
+    def _durable_copy(self) -> DurableCopy | None:
+        try:
+            return work_files.read(self._journal.path, self._journal.meta, self.name)
+        except CorruptJournal as error:
+            warn(self._journal.path, f"the options of the shared subscriber {self.name!r} are lost", error)
+            return DurableCopy()
+
+    def _tell(self, error: Exception) -> None:
+        reason = "it is missing" if isinstance(error, FileNotFoundError) else error
+        warn(self.window.path, "records that were finished may come again, for this window cannot be used", reason)
+
+    def _create(self, copy: DurableCopy | None, position: int) -> None:
+        """Creates the window, with what the durable copy says is finished."""
+        following, unfinished = position, []
+        if copy is not None and copy.next_sequence is not None:
+            unfinished, following = copy.unfinished, max(position, copy.next_sequence)
+            self._position = position = max(position, min((entry[0] for entry in unfinished), default=following))
+        self.window.create(self.options.window, position)
+        self.window.restore(unfinished, following)
+
+    # --- The durable copy ------------------------------------------------------------------------------------------
+
+    def sync_finishes(self, deadline: Deadline, *, anew: bool = False) -> None:
+        """Makes all finishes so far survive a power loss: those of the calls that wait here meanwhile too, in one go.
+
+        anew: writes the copy also where nothing was finished since the last one.
+        """
+        wanted = self.window.finishes
+        left = deadline.left()
+        if not self._syncing.acquire(timeout=-1 if left is None else left):
+            raise self._busy("thread")
+        try:
+            if self.window.synced >= wanted and not anew:
+                return
+            if not self._file.lock_file.acquire(SYNCING_BYTE, timeout=deadline.left()):
+                raise self._busy("process")
+            try:
+                if self.window.synced < wanted or anew:
+                    self._write_copy(deadline)
+            finally:
+                self._file.lock_file.release(SYNCING_BYTE)
+        finally:
+            self._syncing.release()
+
+    def _busy(self, other: str) -> JournalLocked:
+        return JournalLocked(
+            f"{self._journal.path}: another {other} synced what is finished for the whole lock_timeout; try again"
+        )
+
+    def _write_copy(self, deadline: Deadline) -> None:
+        path, meta = self._journal.path, self._journal.meta
+        finishes, following, unfinished = self.window.snapshot()
+        self._sync_journal(following, deadline)
+        work_files.write(path, meta, self.name, DurableCopy(self.options, following, unfinished))
+        self.window.note_synced(finishes)
+
+    def _sync_journal(self, following: int, deadline: Deadline) -> None:
+        """Makes the finished records durable before the copy says that they are finished."""
+        path = self._journal.path
+        durable = Cursor(path, self._journal.meta.uuid, durable_only=True)
+        try:
+            if durable.next_sequence >= following:
+                return
+        finally:
+            durable.close()
+        with attached(path, deadline) as attachment:
+            if attachment.durable_end < following:
+                attachment.sync(deadline)
+
+    # --- The rest --------------------------------------------------------------------------------------------------
+
+    @property
+    def lock_file(self) -> Any:
+        return self._file.lock_file
+
+    def close(self) -> None:
+        """Frees the name."""
+        self._file.close()

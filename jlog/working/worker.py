@@ -1,0 +1,312 @@
+"""Takes tasks from a subscriber that many workers share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.system.lock import NEVER, Deadline
+from jlog._core.system.notices import warn
+from jlog._core.work.tasks import Task, TaskSource
+from jlog.care.passed_segments import PassedSegments
+from jlog.errors import JournalClosed, JournalError, LeaseLost, PositionLost
+from jlog.options import check_lock_timeout, check_timeout
+from jlog.positions.names import Start, check_name
+from jlog.positions.position_files import SUBSCRIBER
+from jlog.reading.journal_records import JournalRecords
+from jlog.reading.subscriber import create_if_missing as create_subscriber
+from jlog.storage.damage import Damage
+from jlog.storage.meta import create_if_missing
+from jlog.system.filesystem import journal_path
+from jlog.working.shared_subscriber import SharedSubscriber, check_options
+
+if TYPE_CHECKING:
+    from jlog.working.asynchronous import AsyncTakes
+    from jlog.working.dead_letters import DeadLetters
+    from jlog.working.running import Run
+
+
+class Worker:
+    """One of many workers that share the subscriber `name` of the journal at `path`. Each record goes to one of them at a time,
+    and is finished by itself.
+
+    A record is delivered at least once: again if its worker dies, or its lease ends and another worker takes it. A finished one
+    is never delivered again, whichever process is killed. The subscriber's committed position is its oldest unfinished record,
+    so retention, lag and checkpoints treat it as any subscriber. A name belongs to one Reader, or to any number of Workers.
+
+    start, create: as those of Reader.
+    lease: seconds for which a taken record stays with this worker without an extend(). None: while its process lives.
+    codec: an object whose decode(record) gives `task.decoded`.
+    lock_timeout: seconds that one call waits for the locks of others, before JournalLocked; None: for ever.
+
+    The other options belong to the subscriber. None leaves them as they are; another value is a ValueError while other workers
+    live.
+
+    order: "any", or "key": records with the same key are handed out one after the other, in their order. New: "any".
+    max_attempts: a record that has failed so often is rejected. New: no limit.
+    dead_letters: path of the journal that takes rejected records. New: none; a rejected record is finished, counted and logged.
+    backoff: (first, most) seconds before the next attempt, doubled each time. New: (1.0, 60.0).
+    window: most records that are handed out, delayed or passed over because of their key, and not finished. New: 65,536.
+
+    Any number of threads may use one Worker. After a fork the child's worker raises JournalClosed, and frees nothing.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        name: str,
+        *,
+        start: Start = "begin",
+        create: bool = True,
+        lease: float | None = None,
+        codec: Any = None,
+        lock_timeout: float | None = None,
+        order: str | None = None,
+        max_attempts: int | None = None,
+        dead_letters: str | os.PathLike[str] | None = None,
+        backoff: tuple[float, float] | None = None,
+        window: int | None = None,
+    ) -> None:
+        self._lock_timeout = check_lock_timeout(lock_timeout)
+        self._codec = codec
+        check_name(name, SUBSCRIBER)
+        if lease is not None and not 0 < lease < 1e9:
+            raise ValueError(f"a lease must be longer than 0 seconds, not {lease!r}")
+        given = check_options(
+            {"order": order, "max_attempts": max_attempts, "dead_letters": dead_letters, "backoff": backoff, "window": window}
+        )
+        deadline = self._deadline()
+        if create:
+            create_if_missing(journal_path(path), deadline)
+        self._journal = journal = JournalRecords(path, durable_only=False)
+        create_subscriber(journal, name, start, create, deadline)
+        self._subscriber = SharedSubscriber(journal, name, given, deadline, self._lock_timeout)
+        try:
+            again = Cursor(journal.path, journal.meta.uuid)
+            self._source = TaskSource(self._subscriber.window, journal.cursor, again, self, lease)
+            self._passed = PassedSegments(journal.path, journal.meta, journal.cursor)
+            self._lost = self._seek()
+        except BaseException:
+            self._subscriber.close()
+            raise
+        self._letters: DeadLetters | None = None
+        if self._subscriber.options.dead_letters is not None:
+            from jlog.working.dead_letters import DeadLetters  # few programs need it
+
+            self._letters = DeadLetters(self._subscriber, self._source, journal.path, journal.meta.uuid)
+        self._async: AsyncTakes | None = None
+        self._run: Run | None = None
+        self._warned = False
+        self._closed = False
+
+    def _seek(self) -> PositionLost | None:
+        """Goes to the first record that no worker has passed. Returns the error of the next take, if it is gone."""
+        try:
+            self._source.begin()
+        except PositionLost as error:
+            return error
+        return None
+
+    def _deadline(self) -> Deadline:
+        return NEVER if self._lock_timeout is None else Deadline(self._lock_timeout)
+
+    def __repr__(self) -> str:
+        return f"<jlog.Worker {self._journal.path!r} {self.name}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Worker cannot be pickled; hand over its path and name, and open one where they arrive")
+
+    @property
+    def name(self) -> str:
+        return self._subscriber.name
+
+    @property
+    def path(self) -> str:
+        return self._journal.path
+
+    @property
+    def committed(self) -> int:
+        """Sequence of the subscriber's oldest unfinished record."""
+        return self._source.window.committed
+
+    # --- Taking ----------------------------------------------------------------------------------------------------
+
+    def take(self, max_records: int = 1, timeout: float | None = None) -> list[Task]:
+        """Takes at least one record, and at most `max_records`. The list is empty only if none came within `timeout` seconds
+        (None: waits for ever). What is free again or due comes before what is new.
+
+        Raises PositionLost once for unfinished records that retention was forced to remove; the next call goes on after them.
+        Raises CorruptJournal at damage, until skip_damage().
+        """
+        if max_records < 1:
+            raise ValueError(f"max_records must be at least 1, not {max_records}")
+        check_timeout("timeout", timeout)
+        if self._lost is not None:
+            lost, self._lost = self._lost, None
+            raise lost
+        return self._source.take(max_records, Deadline(timeout))
+
+    def tasks(self, timeout: float | None = None) -> Iterator[Task]:
+        """Iterates over tasks, each taken when it is asked for. It ends after `timeout` seconds without one; None: never. After
+        stop() it ends too."""
+        check_timeout("timeout", timeout)
+        while not self._source.stopped:
+            tasks = self.take(1, timeout)
+            if not tasks:
+                return
+            yield tasks[0]
+
+    def __iter__(self) -> Iterator[Task]:
+        return self.tasks()
+
+    def skip_damage(self) -> Damage:
+        """Goes on after the damage that take() has met among new records, and says what was lost."""
+        return self._source.with_cursor(self._journal.skip_damage)
+
+    # --- Finishing -------------------------------------------------------------------------------------------------
+
+    def ack(self, tasks: Iterable[Task], *, durable: bool = False) -> None:
+        """Finishes these tasks, those that are still held. Then raises LeaseLost for the others, with them in its `tasks`. With
+        `durable=True` the finishes survive a power loss when it returns."""
+        try:
+            self._source.finish_all(list(tasks))
+        finally:
+            if durable:
+                self.sync_finishes()
+
+    def sync_finishes(self) -> None:
+        """Makes all finishes so far survive a power loss. Calls that wait for this meanwhile share one sync."""
+        self._subscriber.sync_finishes(self._deadline())
+
+    # --- What the core asks for ------------------------------------------------------------------------------------
+
+    def decode(self, task: Task) -> Any:
+        if self._codec is None:
+            raise JournalError(f"{self._journal.path}: this worker has no codec; open it with codec=…, or use task.value")
+        return self._codec.decode(task)
+
+    def passed(self, committed: int) -> int:
+        """Lets retention look, once for each segment. Returns the position at which it wants to look again."""
+        self._passed.clean(committed)
+        return self._passed.clean_at
+
+    def warn_full(self) -> None:
+        if not self._warned:
+            self._warned = True
+            limit = self._source.window.limit
+            warn(
+                self._journal.path,
+                f"subscriber {self.name!r} hands out no new records",
+                f"its window of {limit} unfinished ones is full",
+            )
+
+    def failed(self, task: Task, error: BaseException) -> None:
+        """Ends a `with task` out of which an exception came, which goes on to the caller whatever becomes of the task."""
+        try:
+            if isinstance(error, Exception):
+                task.nack(reason=reason_of(error))
+            else:
+                task.release()
+        except (JournalError, OSError) as refused:
+            if not isinstance(refused, (LeaseLost, JournalClosed)):
+                warn(self._journal.path, f"record {task.sequence} was not given back", refused)
+
+    def reject(self, task: Task, reason: str) -> None:
+        if self._letters is not None:
+            self._letters.reject(task, reason, self._deadline())
+            self.sync_finishes()
+            return
+        warn(
+            self._journal.path,
+            f"record {task.sequence} was rejected after {task.attempts_made} attempts",
+            reason or "no reason given",
+        )
+        self._source.count_rejection(task)
+
+    def reject_exhausted(self, task: Task) -> None:
+        """Rejects a record that was given back with no attempt left."""
+        try:
+            self.reject(task, "its worker died, or its lease ended, in its last attempt")
+        except BaseException:
+            self._source.put_off(task)
+            raise
+
+    # --- For event loops, and for a function ----------------------------------------------------------------------------
+
+    async def take_async(self, max_records: int = 1, timeout: float | None = None) -> list[Task]:
+        """The same as take(), in the running asyncio loop. A call that is cancelled gives back what it was about to return."""
+        if max_records < 1:
+            raise ValueError(f"max_records must be at least 1, not {max_records}")
+        check_timeout("timeout", timeout)
+        return await self._takes().take(max_records, timeout)
+
+    def tasks_async(self, timeout: float | None = None) -> AsyncIterator[Task]:
+        """The same as tasks(), for `async for` in the running asyncio loop."""
+        check_timeout("timeout", timeout)
+        return self._takes().tasks(timeout)
+
+    def _takes(self) -> AsyncTakes:
+        if self._async is None:
+            from jlog.working.asynchronous import AsyncTakes  # imports asyncio, which most programs do not need
+
+            self._async = AsyncTakes(self._source)
+        return self._async
+
+    def run(self, handle: Callable[[Task], object], *, threads: int = 1, grace: float = 30.0) -> None:
+        """Calls handle(task) for each task, in `threads` threads, until stop(), SIGTERM or SIGINT. It acknowledges a task when
+        handle returns; an Exception is logged, and the task is given back for its next attempt.
+
+        After a stop it waits for `grace` seconds until the tasks in work are finished, and then gives them back without an
+        attempt. It extends no lease. In the main thread it sets the handlers of SIGTERM and SIGINT, and restores them.
+        """
+        from jlog.working.running import Run
+
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1, not {threads}")
+        self._run = Run(self._source, self._journal.path, handle)
+        try:
+            self._run.run(threads, grace)
+        finally:
+            self._run = None
+
+    # --- The end ---------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Ends run() and the iterations of this worker, in any thread, once what they hold is finished."""
+        self._source.stopped = True
+        self._source.ring()
+        if self._run is not None:
+            self._run.wake()
+
+    def close(self) -> None:
+        """Gives back what this worker holds, without an attempt, and frees its place. A second close does nothing. Threads that
+        wait in this worker get JournalClosed."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._source.close()
+        finally:
+            if self._run is not None:
+                self._run.wake()
+            if self._letters is not None:
+                self._letters.close()
+            self._passed.forget()
+            self._subscriber.close()
+
+    def __enter__(self) -> Worker:  # noqa: PYI034
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns the last line of the error's traceback."""
+    text = str(error)
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{name}: {text}" if text else name

@@ -1,0 +1,271 @@
+/* The window of a shared subscriber: the records that its workers have passed and not finished.
+ *
+ * Two things are true at every moment: the entries that are in use, and `next`, before which every record is finished unless it
+ * has an entry. An entry whose record is not before `next` counts for nothing. All lists, the heap and the counts are derived
+ * from these two, and jlog_window_rebuild computes them anew after a process has died with the lock. docs/format.md, "Shared
+ * subscribers", specifies the file; tools/model/working.py checks the protocol. Every function is called with the lock held. */
+#ifndef JLOG_ENTRIES_H
+#define JLOG_ENTRIES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/format.h"
+#include "system/atomic.h"
+#include "system/failpoint.h"
+
+#define JLOG_WINDOW_MAGIC "JLOGWORK"
+#define JLOG_WINDOW_LAYOUT 1u
+#define JLOG_ENTRIES_HEADER_BYTES 20480u                  /* the entries begin here */
+#define JLOG_WINDOW_SLOTS_OFFSET 4096u
+#define JLOG_WORKERS_MAX 1024u                           /* this many workers may share a subscriber at once */
+#define JLOG_WINDOW_STEP 1024u                           /* the file begins with room for so many entries, and is doubled */
+#define JLOG_NO_ENTRY UINT32_MAX
+#define JLOG_POSITION_STEP 64u                           /* the committed position's file is so many records behind at most */
+
+/* A record that is passed and not finished. Its state follows from the first fields: it is taken if it has an owner; delayed if
+ * it has none and `until_us` is not 0; else it waits for an earlier record of its key, or is ready. */
+struct jlog_entry {
+    uint64_t number;                                     /* the record's sequence + 1; storing 0 finishes the record */
+    int64_t until_us;                                    /* CLOCK_BOOTTIME: end of the delay or of the lease; 0: none */
+    uint64_t stamp;                                      /* different for each handing out */
+    uint32_t owner;                                      /* worker slot + 1; 0: nobody has it */
+    uint32_t attempts;
+    uint32_t key_hash;                                   /* 0: it waits for no other record */
+    uint16_t deaths;                                     /* how many workers died with it */
+    uint16_t is_suspect;                                 /* its last attempt ended with its worker's death */
+
+    /* Derived. */
+    uint32_t earlier, later;                             /* the unfinished records before and after it */
+    uint32_t place;                                      /* its place in the heap, or the next entry of its queue */
+    uint32_t key_next;                                   /* the next record of its key */
+    uint32_t key_last;                                   /* of the first record of a key: the last one */
+    uint32_t bucket_next;                                /* of the first record of a key: the next key in its bucket */
+    uint32_t bucket;                                     /* element of the array of buckets: the first key of this one */
+    uint32_t heap;                                       /* element of the array that is the heap */
+};
+
+struct jlog_worker_slot {
+    uint64_t pid;
+    uint32_t taken;                                      /* derived: records that it has */
+    uint32_t alone;                                      /* not 0: it has one suspect, and gets nothing beside it */
+};
+
+struct jlog_queue {
+    uint32_t first, last;
+};
+
+struct jlog_window {
+    uint8_t magic[8];
+    uint32_t layout;
+    uint32_t is_ready;                                   /* 0: it is being created */
+    uint8_t uuid[16];
+    uint8_t boot_id[16];
+    uint64_t device;
+    uint64_t inode;
+    /* The subscriber's options. */
+    uint32_t limit;                                      /* most entries in use */
+    uint32_t max_attempts;                               /* 0: no limit */
+    uint32_t key_order;
+    uint32_t reserved;
+    int64_t backoff_first_us;
+    int64_t backoff_most_us;
+
+    uint32_t lock __attribute__((aligned(64)));
+
+    uint64_t next __attribute__((aligned(64)));
+    uint64_t oldest;                                     /* the committed position: derived, for readers without the lock */
+    uint64_t stored;                                     /* the committed position, as it was written to its file last */
+    uint64_t generation;                                 /* of that file's record */
+    uint64_t stamps;
+    uint64_t finishes;                                   /* finished records, since the window was created */
+    uint64_t synced;                                     /* `finishes` when the last durable copy began */
+    uint64_t takes;
+    uint64_t failures;
+    uint64_t rejections;
+    uint64_t deaths;
+    uint32_t capacity;                                   /* entries that the file has room for */
+    uint32_t unrepaired;                                 /* not 0: what is derived is not to be relied on */
+
+    /* Derived. */
+    uint32_t used, taken, delayed;
+    uint32_t first, last;                                /* the unfinished records, by sequence */
+    uint32_t free;
+    struct jlog_queue ready, suspects;
+    uint32_t suspect_count;
+    uint32_t heap_count;
+
+    uint32_t bell __attribute__((aligned(64)));          /* futex of sleeping workers */
+    uint32_t asleep;                                     /* not 0: a worker may sleep */
+    uint32_t scout;                                      /* worker slot + 1 of the one that listens to the journal; 0: none */
+    int64_t alarm_us;                                    /* CLOCK_BOOTTIME at which a sleeping worker will wake by itself */
+
+    struct jlog_worker_slot slots[JLOG_WORKERS_MAX] __attribute__((aligned(JLOG_WINDOW_SLOTS_OFFSET)));
+};
+
+_Static_assert(sizeof(struct jlog_entry) == 72, "entry");
+_Static_assert(sizeof(struct jlog_window) == JLOG_ENTRIES_HEADER_BYTES, "window");
+
+static inline struct jlog_entry *jlog_entries(struct jlog_window *window)
+{
+    return (struct jlog_entry *)((uint8_t *)window + JLOG_ENTRIES_HEADER_BYTES);
+}
+
+static inline size_t jlog_window_bytes(uint64_t capacity)
+{
+    return JLOG_ENTRIES_HEADER_BYTES + (size_t)capacity * sizeof(struct jlog_entry);
+}
+
+/* Returns the committed position: the sequence of the oldest unfinished record. */
+static inline uint64_t jlog_window_oldest(struct jlog_window *window)
+{
+    return window->first == JLOG_NO_ENTRY ? window->next : jlog_entries(window)[window->first].number - 1;
+}
+
+/* --- Lists ------------------------------------------------------------------------------------------------------ */
+
+static inline void jlog_queue_push(struct jlog_window *window, struct jlog_queue *queue, uint32_t at)
+{
+    struct jlog_entry *entries = jlog_entries(window);
+
+    entries[at].place = JLOG_NO_ENTRY;
+    if (queue->first == JLOG_NO_ENTRY)
+        queue->first = at;
+    else
+        entries[queue->last].place = at;
+    queue->last = at;
+}
+
+static inline uint32_t jlog_queue_pop(struct jlog_window *window, struct jlog_queue *queue)
+{
+    const uint32_t at = queue->first;
+
+    if (at != JLOG_NO_ENTRY)
+        queue->first = jlog_entries(window)[at].place;
+    return at;
+}
+
+static inline void jlog_append_in_order(struct jlog_window *window, uint32_t at)
+{
+    struct jlog_entry *entries = jlog_entries(window);
+
+    entries[at].earlier = window->last;
+    entries[at].later = JLOG_NO_ENTRY;
+    if (window->last == JLOG_NO_ENTRY)
+        window->first = at;
+    else
+        entries[window->last].later = at;
+    window->last = at;
+    window->used++;
+}
+
+static inline void jlog_remove_in_order(struct jlog_window *window, uint32_t at)
+{
+    struct jlog_entry *entries = jlog_entries(window), *entry = &entries[at];
+
+    if (entry->earlier == JLOG_NO_ENTRY)
+        window->first = entry->later;
+    else
+        entries[entry->earlier].later = entry->later;
+    if (entry->later == JLOG_NO_ENTRY)
+        window->last = entry->earlier;
+    else
+        entries[entry->later].earlier = entry->earlier;
+    window->used--;
+}
+
+/* --- The heap: delayed records, and taken ones with a lease, by their times ------------------------------------- */
+
+static inline void jlog_heap_put(struct jlog_entry *entries, uint32_t place, uint32_t at)
+{
+    entries[place].heap = at;
+    entries[at].place = place;
+}
+
+static inline void jlog_heap_settle(struct jlog_window *window, uint32_t place, uint32_t at)
+{
+    struct jlog_entry *entries = jlog_entries(window);
+    const int64_t until_us = entries[at].until_us;
+
+    while (place > 0 && entries[entries[(place - 1) / 2].heap].until_us > until_us) {
+        jlog_heap_put(entries, place, entries[(place - 1) / 2].heap);
+        place = (place - 1) / 2;
+    }
+    for (uint32_t below = 2 * place + 1; below < window->heap_count; below = 2 * place + 1) {
+        if (below + 1 < window->heap_count
+            && entries[entries[below + 1].heap].until_us < entries[entries[below].heap].until_us)
+            below++;
+        if (entries[entries[below].heap].until_us >= until_us)
+            break;
+        jlog_heap_put(entries, place, entries[below].heap);
+        place = below;
+    }
+    jlog_heap_put(entries, place, at);
+}
+
+static inline void jlog_heap_add(struct jlog_window *window, uint32_t at)
+{
+    jlog_heap_settle(window, window->heap_count++, at);
+}
+
+static inline void jlog_heap_remove(struct jlog_window *window, uint32_t at)
+{
+    struct jlog_entry *entries = jlog_entries(window);
+    const uint32_t place = entries[at].place, last = entries[--window->heap_count].heap;
+
+    if (last != at)
+        jlog_heap_settle(window, place, last);
+}
+
+/* --- Keys --------------------------------------------------------------------------------------------------------
+ * The records of one key form a chain, and the buckets hold the first record of each. Only that one is ever handed out. */
+
+static inline uint32_t *jlog_bucket(struct jlog_window *window, uint32_t key_hash)
+{
+    return &jlog_entries(window)[key_hash & (window->capacity - 1)].bucket;
+}
+
+/* Adds the entry to its key's chain. Returns whether it is the first of it. */
+static inline int jlog_key_join(struct jlog_window *window, uint32_t at)
+{
+    struct jlog_entry *entries = jlog_entries(window), *entry = &entries[at];
+    uint32_t *bucket;
+
+    if (entry->key_hash == 0)
+        return 1;
+    bucket = jlog_bucket(window, entry->key_hash);
+    entry->key_next = JLOG_NO_ENTRY;
+    for (uint32_t head = *bucket; head != JLOG_NO_ENTRY; head = entries[head].bucket_next)
+        if (entries[head].key_hash == entry->key_hash) {
+            entries[entries[head].key_last].key_next = at;
+            entries[head].key_last = at;
+            return 0;
+        }
+    entry->key_last = at;
+    entry->bucket_next = *bucket;
+    *bucket = at;
+    return 1;
+}
+
+/* Takes the first entry out of its key's chain. Returns the one that is the first now, or JLOG_NO_ENTRY. */
+static inline uint32_t jlog_key_leave(struct jlog_window *window, uint32_t at)
+{
+    struct jlog_entry *entries = jlog_entries(window), *entry = &entries[at];
+    uint32_t *link;
+
+    if (entry->key_hash == 0)
+        return JLOG_NO_ENTRY;
+    for (link = jlog_bucket(window, entry->key_hash); *link != at; link = &entries[*link].bucket_next)
+        ;
+    if (entry->key_next == JLOG_NO_ENTRY) {
+        *link = entry->bucket_next;
+        return JLOG_NO_ENTRY;
+    }
+    entries[entry->key_next].key_last = entry->key_last;
+    entries[entry->key_next].bucket_next = entry->bucket_next;
+    return *link = entry->key_next;
+}
+
+#endif

@@ -1,0 +1,689 @@
+# cython: freelist=64
+"""Tasks: records that a worker has taken, and the source that hands them out and finishes them."""
+
+import threading
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EAGAIN, EINTR, ETIMEDOUT
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from jlog._core.buffer.wake cimport WakeWord, jlog_await, jlog_awaited, jlog_wait_for_any
+from jlog._core.format.format cimport JLOG_NONE, jlog_decode_record, jlog_record
+from jlog._core.read.blocks cimport BlockReader
+from jlog._core.read.cursor cimport Cursor
+from jlog._core.read.iterate cimport to_next_record
+from jlog._core.read.position cimport begin_use, end_use
+from jlog._core.records.record cimport Record, fill_record
+from jlog._core.system.atomic cimport jlog_futex_wait, jlog_load32_acquire, jlog_try_lock
+from jlog._core.system.lock cimport Deadline
+from jlog._core.work.window cimport (
+    JLOG_NO_ENTRY,
+    JLOG_POSITION_STEP,
+    Window,
+    boot_us,
+    jlog_backoff_us,
+    jlog_entries,
+    jlog_entry,
+    jlog_entry_finish,
+    jlog_entry_return,
+    jlog_heap_add,
+    jlog_heap_remove,
+    jlog_passage,
+    jlog_taken,
+    jlog_window,
+    jlog_window_has_room,
+    jlog_window_held,
+    jlog_window_oldest,
+    jlog_window_ring,
+    jlog_window_ring_all,
+    jlog_window_take_again,
+    jlog_window_take_new,
+)
+
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, LeaseLost, PositionLost
+
+cdef enum:
+    BATCH = 256  # records handed out with the lock taken once
+    FAR = 20_000  # so many records are rather sought than walked over
+    LOOK_US = 10_000  # between two looks for dead workers, while there is other work
+    SLICE_US = 1_000_000  # longest sleep: a worker, or a writer, may die before it wakes another
+    POLL_MIN_US = 1_000
+    POLL_MAX_US = 50_000
+
+cdef enum State:
+    HELD
+    DONE
+    LOST
+
+
+cdef class Task(Record):
+    """A record that this worker has taken, and that no other one gets while it lives and the lease runs."""
+
+    cdef TaskSource source
+    cdef uint64_t stamp
+    cdef uint32_t at
+    cdef int state
+    cdef readonly uint32_t attempt
+
+    @property
+    def decoded(self):
+        """The value as the worker's codec decodes it."""
+        return self.source.policy.decode(self)
+
+    def ack(self, *, bint durable=False) -> None:
+        """Finishes the record: it is never handed out again. With `durable=True` also after a power loss. A second call does
+        nothing. Raises LeaseLost if the record was handed out again or finished since it was taken."""
+        self.source.finish(self)
+        if durable:
+            self.source.policy.sync_finishes()
+
+    def nack(self, *, delay=None, reason="") -> None:
+        """Gives the record back after a failed attempt, to be handed out again in `delay` seconds; None: after the subscriber's
+        backoff. After the last attempt it is rejected instead, for this reason. Raises LeaseLost as ack() does."""
+        cdef int64_t delay_us = -1 if delay is None else <int64_t> (delay * 1e6)
+        if delay is not None and delay < 0:
+            raise ValueError(f"a delay must be 0 seconds or more, not {delay}")
+        if self.state == HELD and self.source.has_no_attempt_left(self):
+            self.source.policy.reject(self, reason)
+        else:
+            self.source.give_back(self, delay_us, True)
+
+    def reject(self, reason="") -> None:
+        """Puts the record into the subscriber's dead letters, durably, and finishes it. Raises LeaseLost as ack() does; where
+        the dead letter cannot be written, what its journal raises: then the record stays unfinished."""
+        self.source.check_held(self)
+        if self.state == HELD:
+            self.source.policy.reject(self, reason)
+
+    def release(self) -> None:
+        """Gives the record back at once, as if it had not been taken: the attempt does not count."""
+        self.source.give_back(self, 0, False)
+
+    def release_quietly(self) -> None:
+        """Does what release() does, if the record is still held."""
+        self.source.give_back_quietly(self)
+
+    @property
+    def attempts_made(self) -> int:
+        """How many attempts the record has had, with this one. It is `attempt` but for a record that has none left."""
+        return self.attempt or self.source.window.page.max_attempts
+
+    def extend(self, lease_seconds) -> None:
+        """Lets the lease end in so many seconds from now. Raises LeaseLost as ack() does."""
+        self.source.extend(self, <int64_t> (lease_seconds * 1e6))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            self.source.finish(self)
+        elif self.state == HELD:
+            self.source.policy.failed(self, error)
+
+    def __repr__(self):
+        return f"<jlog.Task {self.sequence} attempt {self.attempt}>"
+
+    def __reduce__(self):
+        raise TypeError("a Task cannot be pickled: it belongs to the worker that has taken it")
+
+
+cdef class Interrupt:
+    """Ends a take() that waits: set `raised`, then call ring()."""
+
+    cdef public bint raised
+
+
+cdef class TaskSource:
+    """Hands out the records of a window, and finishes them. Any number of threads may use it.
+
+    policy: what does the rest: reject(task, reason), failed(task, error), sync_finishes(), passed(), decode(task).
+    """
+
+    cdef readonly Window window
+    cdef Cursor cursor  # reads records that nobody has passed
+    cdef Cursor again  # reads records that are handed out again
+    cdef readonly object policy
+    cdef int64_t lease_us
+    cdef object reading  # held by the thread that uses the cursors
+    cdef uint64_t clean_at  # committed position at which retention has to look; JLOG_NONE: once the open segment has changed
+    cdef uint64_t looked_at  # committed position when it looked last
+    cdef uint64_t clean_segment  # the open segment when it looked last
+    cdef public bint stopped  # take() waits no more
+    cdef readonly bint is_full  # the last look has found new records, and no room for them
+
+    def __init__(self, Window window not None, Cursor cursor not None, Cursor again not None, policy, lease):
+        self.window, self.cursor, self.again, self.policy = window, cursor, again, policy
+        self.lease_us = 0 if lease is None else <int64_t> (lease * 1e6)
+        self.reading = threading.Lock()
+
+    # --- Taking --------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Goes to the first record that nobody has passed. Raises PositionLost if retention has removed unfinished records."""
+        cdef uint64_t first = self.cursor.first_sequence
+        if jlog_window_oldest(self.window.page) < first:
+            kept = self.cursor.kept  # a gap at the journal's beginning loses nothing
+            try:
+                kept(jlog_window_oldest(self.window.page))
+            except PositionLost as error:
+                self.window.drop_before(error.first_sequence)
+                self.with_cursor(self.seek_next)
+                raise
+        self.with_cursor(self.seek_next)
+
+    def seek_next(self) -> None:
+        begin_use(self.cursor)
+        try:
+            self.cursor.blocks.begin()
+            self.seek(self.window.page.next)
+        finally:
+            end_use(self.cursor)
+
+    def with_cursor(self, call):
+        """Returns what the call returns, while no other thread uses the cursors."""
+        with self.reading:
+            return call()
+
+    def take(self, Py_ssize_t most, Deadline deadline not None, Interrupt interrupt=None) -> list:
+        """Takes at least one record and at most `most`, or none if there was none until the deadline or the interrupt."""
+        cdef list tasks = self.look(most)
+        if not tasks:
+            tasks = self.wait(most, deadline, interrupt)
+        return tasks
+
+    cdef list look(self, Py_ssize_t most):
+        """Takes what there is now."""
+        cdef list tasks = []
+        cdef Window window = self.window
+        window.check()
+        window.uses += 1
+        try:
+            if not self.reading.acquire(False):
+                self.reading.acquire()
+            try:
+                window.check()
+                self.look_in_turn(tasks, most)
+            except BaseException:
+                for task in tasks:
+                    self.give_back_quietly(task)
+                raise
+            finally:
+                self.reading.release()
+        finally:
+            self.leave()
+        return tasks
+
+    cdef int leave(self) except -1:
+        self.window.uses -= 1
+        if self.window.owner == 0:
+            self.window.release()
+        return 0
+
+    cdef int look_in_turn(self, list tasks, Py_ssize_t most) except -1:
+        cdef Window window = self.window
+        cdef int64_t now_us = boot_us()
+        cdef Py_ssize_t before
+        if now_us - window.looked_us >= LOOK_US:
+            window.bury_the_dead(now_us)
+        while len(tasks) < most:
+            before = len(tasks)
+            if self.take_batch(tasks, min(most - before, BATCH), now_us) == 0:
+                return 0
+            if len(tasks) == before and not self.load():
+                return 0
+        return 0
+
+    cdef int take_batch(self, list tasks, Py_ssize_t most, int64_t now_us) except -1:
+        """Takes records that are free again, or else new ones of the loaded block. Returns 0 if nothing else may come: this
+        worker has a suspect, or the window is full."""
+        cdef jlog_taken taken[BATCH]
+        cdef jlog_passage passage
+        cdef BlockReader blocks = self.cursor.blocks
+        cdef Window window = self.window
+        cdef jlog_window *page = window.page
+        cdef int64_t lease_end_us = now_us + self.lease_us if self.lease_us else 0
+        cdef uint32_t count = 0
+        cdef bint goes_on = True
+        begin_use(self.cursor)  # a finalizer that runs meanwhile moves the cursor no further
+        try:
+            window.lock()
+            if page.slots[window.owner - 1].alone == 0:
+                count = jlog_window_take_again(page, window.owner, now_us, lease_end_us, taken, most)
+            if page.slots[window.owner - 1].alone:
+                goes_on = False
+            elif count == 0:
+                passage.at, passage.end, passage.sequence = blocks.at, blocks.end, blocks.sequence
+                while True:
+                    count = jlog_window_take_new(page, window.owner, lease_end_us, &passage, taken, most)
+                    if count or passage.at == passage.end or jlog_window_has_room(page) or page.used >= page.limit:
+                        break
+                    if window.grow() != 0:
+                        break
+                blocks.at, blocks.sequence = passage.at, passage.sequence
+                self.is_full = count == 0 and passage.at != passage.end and not jlog_window_has_room(page)
+                goes_on = not self.is_full
+            window.unlock()
+            self.make_tasks(tasks, taken, count)
+        finally:
+            end_use(self.cursor)
+        return goes_on
+
+    cdef int make_tasks(self, list tasks, jlog_taken *taken, uint32_t count) except -1:
+        cdef uint32_t i = 0, failed = 0
+        cdef Task task
+        try:
+            while i < count:
+                failed = i
+                task = self.make_task(&taken[i])
+                i += 1
+                if task is None:
+                    continue
+                if task.attempt == 0:
+                    self.policy.reject_exhausted(task)
+                else:
+                    tasks.append(task)
+        except BaseException as error:
+            while i < count:  # those that it has failed for come later, so that the others are handed out meanwhile
+                self.put_back(&taken[i], i == failed and isinstance(error, (CorruptJournal, OSError)))
+                i += 1
+            raise
+        return 0
+
+    cdef Task make_task(self, const jlog_taken *taken):
+        """Returns the task of what was taken; None if its record was lost to a repair, and is in a gap now."""
+        cdef jlog_record record
+        cdef BlockReader blocks = self.cursor.blocks
+        cdef Task task = Task.__new__(Task)
+        task.source, task.stamp, task.at, task.attempt = self, taken.stamp, taken.at, taken.attempt
+        task.sequence = taken.sequence
+        if taken.record != NULL:
+            jlog_decode_record(taken.record, blocks.block_end - taken.record, blocks.base_time_us, &record)
+            fill_record(task, &record, taken.sequence)
+            return task
+        return task if self.read_again(task) else None
+
+    cdef bint read_again(self, Task task) except -1:
+        """Reads the task's record. Returns False, and finishes it, if it is in a gap."""
+        cdef jlog_record record
+        cdef BlockReader blocks = self.again.blocks
+        cdef size_t size
+        begin_use(self.again)
+        try:
+            try:
+                if not (blocks.at < blocks.end and blocks.sequence <= task.sequence):
+                    blocks.begin()
+                    self.again.go_to(task.sequence)
+                self.again.skip_to(task.sequence)
+                if blocks.sequence < task.sequence:
+                    blocks.begin()
+                    self.again.go_to(task.sequence)
+                if not to_next_record(blocks, &record, &size):
+                    raise ValueError(f"{self.again.path} ends before the record {task.sequence}, which a worker has taken")
+            except PositionLost as error:
+                self.window.drop_before(error.first_sequence)
+                raise
+            if blocks.sequence != task.sequence:
+                self.finish(task)
+                return False
+            fill_record(task, &record, task.sequence)
+            blocks.at += size
+            blocks.sequence += 1
+            return True
+        finally:
+            end_use(self.again)
+
+    cdef bint load(self) except -1:
+        """Loads the next records that nobody has passed, as far as they are published. Returns False if there are none."""
+        cdef BlockReader blocks = self.cursor.blocks
+        cdef uint64_t following = self.window.page.next
+        begin_use(self.cursor)
+        try:
+            if blocks.at < blocks.end:
+                return True
+            blocks.begin()
+            if blocks.sequence + FAR < following:
+                self.seek(following)
+            try:
+                return blocks.advance()
+            except PositionLost as error:
+                if error.first_sequence > following:
+                    self.window.drop_before(error.first_sequence)
+                    self.seek(error.first_sequence)
+                    raise
+                self.seek(following)  # other workers have passed what was removed
+            return blocks.advance()
+        finally:
+            end_use(self.cursor)
+
+    cdef int seek(self, uint64_t sequence) except -1:
+        try:
+            self.cursor.go_to(sequence)
+        except JournalClosed:  # a ValueError too
+            raise
+        except ValueError:
+            return 0  # beyond the end, where it stands now: a power loss has taken records that were finished
+
+    # --- Waiting --------------------------------------------------------------------------------------------------
+
+    cdef list wait(self, Py_ssize_t most, Deadline deadline, Interrupt interrupt):
+        """Waits for a record to take. One sleeping worker of all, the scout, listens to the journal, and is the only one that
+        a new record wakes. When it goes it rings, and another worker takes its place. The others sleep on the bell alone, which
+        whoever frees a record rings."""
+        cdef list tasks
+        cdef Window window = self.window
+        cdef Waiting waiting = Waiting(self)
+        try:
+            while True:
+                window.bury_the_dead(boot_us())
+                waiting.prepare()
+                tasks = self.look(most)
+                if tasks or self.stopped or deadline.left_us(1) == 0 or (interrupt is not None and interrupt.raised):
+                    return tasks
+                if self.is_full:
+                    self.policy.warn_full()
+                waiting.sleep(deadline)
+        finally:
+            waiting.end()
+
+    # --- Finishing -------------------------------------------------------------------------------------------------
+
+    cdef jlog_entry *entry_of(self, Task task) noexcept:
+        """Returns the task's entry, or NULL if it is lost. Called with the lock held."""
+        cdef jlog_entry *entry = jlog_window_held(self.window.page, task.at, task.sequence, task.stamp)
+        return entry if entry != NULL and entry.owner == self.window.owner else NULL
+
+    cdef lost(self, list tasks):
+        cdef Task task
+        for task in tasks:
+            task.state = LOST
+        sequences = ", ".join(str(task.sequence) for task in tasks[:5]) + (", …" if len(tasks) > 5 else "")
+        return LeaseLost(f"{self.window.locks.path}: {len(tasks)} records of this worker ({sequences}) were handed out again, "
+                         "or finished, since it took them; take a longer lease, or extend it", tasks)
+
+    def check_held(self, Task task not None) -> None:
+        """Raises LeaseLost if the task is lost."""
+        cdef jlog_entry *entry
+        if task.state == HELD:
+            self.window.lock()
+            entry = self.entry_of(task)
+            self.window.unlock()
+            if entry == NULL:
+                raise self.lost([task])
+        elif task.state == LOST:
+            raise self.lost([task])
+        else:
+            self.window.check()
+
+    cdef int finish(self, Task task) except -1:
+        cdef Window window = self.window
+        cdef jlog_window *page = window.page
+        cdef jlog_entry *entry
+        cdef int error = 0
+        cdef bint rings
+        if task.state != HELD:
+            self.check_held(task)
+            return 0
+        window.lock()
+        entry = self.entry_of(task)
+        if entry == NULL:
+            window.unlock()
+            raise self.lost([task])
+        rings = page.used >= page.limit or page.slots[window.owner - 1].alone
+        jlog_entry_finish(page, task.at)
+        task.state = DONE
+        error = window.move_position(self.should_clean())
+        window.unlock()
+        return self.finished(error, rings)
+
+    cdef bint should_clean(self) noexcept:
+        return (jlog_window_oldest(self.window.page) >= self.clean_at
+                or self.cursor.blocks.stop.now.slot.segment != self.clean_segment)
+
+    cdef int finished(self, int error, bint rings) except -1:
+        """Does what comes after a finish: wakes workers, and lets retention look."""
+        cdef jlog_window *page = self.window.page
+        if page.asleep and (rings or page.ready.first != JLOG_NO_ENTRY or page.suspect_count):
+            jlog_window_ring(page)
+        if error != 0:
+            raise OSError(error, "the committed position was not written", self.window.locks.path)
+        if page.stored >= self.looked_at + JLOG_POSITION_STEP or self.should_clean():
+            self.look_at_segments()
+        return 0
+
+    cdef int look_at_segments(self) except -1:
+        """Lets retention remove the segments that the committed position has passed."""
+        cdef uint64_t committed = self.window.page.stored, segment = self.cursor.blocks.stop.now.slot.segment
+        cdef uint64_t clean_at = self.policy.passed(committed)
+        self.looked_at, self.clean_segment = committed, segment
+        self.clean_at = clean_at if clean_at > committed + 1 else JLOG_NONE
+        return 0
+
+    def finish_all(self, list tasks not None) -> None:
+        """Finishes the tasks that are still held, then raises LeaseLost for the others, if there are any."""
+        cdef Window window = self.window
+        cdef jlog_window *page = window.page
+        cdef Py_ssize_t start, i, count = len(tasks)
+        cdef Task task
+        cdef int error = 0
+        cdef bint rings = False
+        cdef list lost
+        for task in tasks:
+            if task is None or task.source is not self:
+                raise ValueError(f"{task!r} is not a task of this worker")
+        window.check()
+        start = 0
+        while start < count:
+            window.lock()
+            rings |= page.used >= page.limit or page.slots[window.owner - 1].alone
+            for i in range(start, min(count, start + 4 * BATCH)):
+                task = <Task> tasks[i]
+                if task.state == HELD:
+                    task.state = DONE
+                    if self.entry_of(task) == NULL:
+                        task.state = LOST
+                    else:
+                        jlog_entry_finish(page, task.at)
+            error = window.move_position(start + 4 * BATCH >= count)
+            window.unlock()
+            start += 4 * BATCH
+        self.finished(error, rings)
+        lost = [task for task in tasks if (<Task> task).state == LOST]
+        if lost:
+            raise self.lost(lost)
+
+    def has_no_attempt_left(self, Task task not None) -> bool:
+        self.window.check()
+        return self.window.page.max_attempts != 0 and task.attempt >= self.window.page.max_attempts
+
+    cdef int give_back(self, Task task, int64_t delay_us, bint failed) except -1:
+        """Gives a record back, after a delay; -1: after the backoff."""
+        cdef Window window = self.window
+        cdef jlog_entry *entry
+        cdef int64_t now_us = boot_us()
+        if task.state != HELD:
+            self.check_held(task)
+            return 0
+        window.lock()
+        entry = self.entry_of(task)
+        if entry == NULL:
+            window.unlock()
+            raise self.lost([task])
+        if delay_us < 0:
+            delay_us = jlog_backoff_us(window.page, entry.attempts)
+        if failed:
+            entry.is_suspect = 0
+            window.page.failures += 1
+        elif entry.attempts and task.attempt:
+            entry.attempts -= 1
+        jlog_entry_return(window.page, task.at, now_us + delay_us if delay_us else 0)
+        task.state = DONE
+        window.unlock()
+        jlog_window_ring(window.page)
+        return 0
+
+    cdef int give_back_quietly(self, Task task) except -1:
+        if task.state == HELD:
+            try:
+                self.give_back(task, 0, False)
+            except JournalError:
+                return 0
+        return 0
+
+    cdef int put_back(self, const jlog_taken *taken, bint later) except -1:
+        """Puts back what was taken and never handed out; `later`: after a second, because its record cannot be read."""
+        cdef Window window = self.window
+        cdef jlog_entry *entry
+        cdef int64_t now_us = boot_us()
+        window.lock()
+        entry = jlog_window_held(window.page, taken.at, taken.sequence, taken.stamp)
+        if entry != NULL and entry.owner == window.owner:
+            entry.attempts -= entry.attempts > 0 and taken.attempt > 0
+            jlog_entry_return(window.page, taken.at, now_us + SLICE_US if later else 0)
+        window.unlock()
+        return 0
+
+    cdef int extend(self, Task task, int64_t lease_us) except -1:
+        cdef Window window = self.window
+        cdef jlog_entry *entry
+        cdef int64_t until_us = boot_us() + lease_us
+        if lease_us <= 0:
+            raise ValueError(f"a lease must be longer than 0 seconds, not {lease_us / 1e6}")
+        if task.state != HELD:
+            self.check_held(task)
+            return 0
+        window.lock()
+        entry = self.entry_of(task)
+        if entry == NULL:
+            window.unlock()
+            raise self.lost([task])
+        if entry.until_us != 0:
+            jlog_heap_remove(window.page, task.at)
+        entry.until_us = until_us
+        jlog_heap_add(window.page, task.at)
+        window.unlock()
+        return 0
+
+    def put_off(self, Task task not None) -> None:
+        """Gives back a record that could not be rejected, to be tried again a second later."""
+        self.give_back(task, SLICE_US, False)
+
+    def count_rejection(self, Task task not None) -> None:
+        """Finishes a rejected record."""
+        self.finish(task)
+        self.window.page.rejections += 1
+
+    def holds(self) -> int:
+        """Returns how many records this worker has."""
+        self.window.check()
+        return self.window.page.slots[self.window.owner - 1].taken
+
+    def suspects(self) -> int:
+        """Returns how many records wait for a worker that has no other."""
+        self.window.check()
+        return self.window.page.suspect_count
+
+    def ring(self) -> None:
+        """Wakes all threads that wait in take(), so that they look again."""
+        if self.window.page != NULL:
+            jlog_window_ring_all(self.window.page)
+
+    def close(self) -> None:
+        """Gives back what is held, and frees the worker's slot. Threads that wait in take() get JournalClosed."""
+        self.window.unregister()
+        self.cursor.close()
+        self.again.close()
+        self.window.release()
+
+
+cdef class Waiting:
+    """One call of take() that waits."""
+
+    cdef TaskSource source
+    cdef bint is_scout
+    cdef bint told  # the journal's writers were asked to wake this call
+    cdef int64_t alarm_us  # when it will wake by itself for a record that is due; 0: another one will, or none is
+    cdef uint32_t bell
+    cdef uint32_t counter
+    cdef WakeWord wake
+    cdef int64_t poll_us
+
+    def __init__(self, TaskSource source):
+        self.source = source
+        self.poll_us = POLL_MIN_US
+
+    cdef int prepare(self) except -1:
+        """Notes what it will sleep on, before the last look."""
+        cdef jlog_window *page = self.source.window.page
+        cdef Cursor cursor = self.source.cursor
+        self.source.window.check()
+        page.asleep = 1
+        self.bell = jlog_load32_acquire(&page.bell)
+        if not self.is_scout:
+            self.is_scout = jlog_try_lock(&page.scout, self.source.window.owner)
+        self.told = False
+        if self.is_scout and cursor.blocks.stop.can_be_woken():
+            if self.wake is None or self.wake.precommit is not cursor.blocks.stop.precommit:
+                self.wake = WakeWord(cursor.blocks.stop.precommit)
+            self.counter = self.wake.counter()
+            self.told = self.wake.ask()
+        return 0
+
+    cdef int64_t slice_us(self, Deadline deadline) noexcept:
+        """Returns how long to sleep. If a record is due before any other worker will wake, this one sets the alarm."""
+        cdef Window window = self.source.window
+        cdef jlog_window *page = window.page
+        cdef int64_t now_us = boot_us(), due_us, slice_us = SLICE_US
+        if page.heap_count:
+            due_us = jlog_entries(page)[jlog_entries(page)[0].heap].until_us
+            if not now_us < page.alarm_us <= due_us or page.alarm_us == self.alarm_us:
+                page.alarm_us = self.alarm_us = due_us
+                slice_us = min(slice_us, max(due_us - now_us, 1))
+        if self.is_scout and not self.told:
+            slice_us = min(slice_us, self.poll_us)
+            self.poll_us = min(self.poll_us * 2, POLL_MAX_US)
+        return deadline.left_us(slice_us)
+
+    cdef int sleep(self, Deadline deadline) except -1:
+        cdef jlog_awaited awaited[2]
+        cdef Window window = self.source.window
+        cdef uint32_t *bell
+        cdef int64_t slice_us
+        cdef int error = 0
+        window.lock()
+        error = window.move_position(True)
+        slice_us = self.slice_us(deadline)
+        window.unlock()
+        self.source.finished(error, False)
+        bell = &window.page.bell
+        window.uses += 1
+        try:
+            if self.is_scout and self.told:
+                jlog_await(&awaited[0], bell, self.bell, True)
+                jlog_await(&awaited[1], self.wake.word, self.counter, True)
+                with nogil:
+                    error = jlog_wait_for_any(awaited, 2, slice_us)
+                    if error not in (0, EAGAIN, EINTR, ETIMEDOUT):  # a kernel that waits for one word only
+                        jlog_futex_wait(bell, self.bell, min(slice_us, POLL_MAX_US))
+            else:
+                with nogil:
+                    jlog_futex_wait(bell, self.bell, slice_us)
+            PyErr_CheckSignals()
+            window.check()
+        finally:
+            self.source.leave()
+        return 0
+
+    cdef int end(self) except -1:
+        """Lets another sleeping worker listen to the journal, or set the alarm."""
+        cdef Window window = self.source.window
+        cdef jlog_window *page = window.page
+        if window.owner == 0 or not window.locks.is_open():
+            return 0
+        if self.alarm_us and page.alarm_us == self.alarm_us:
+            page.alarm_us = 0
+        if self.is_scout and page.scout == window.owner:
+            page.scout = 0
+        if self.is_scout or self.alarm_us:
+            jlog_window_ring(page)
+        return 0

@@ -1,0 +1,133 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from jlog._core.system.lock cimport LockFile
+
+cdef extern from "work/window.h" nogil:
+    enum:
+        JLOG_NO_ENTRY
+        JLOG_WINDOW_HEADER_BYTES
+        JLOG_WINDOW_LAYOUT
+        JLOG_WINDOW_STEP
+        JLOG_WORKERS_MAX
+        JLOG_POSITION_STEP
+    const char *JLOG_WINDOW_MAGIC
+
+    struct jlog_entry:
+        uint64_t number
+        int64_t until_us
+        uint64_t stamp
+        uint32_t owner
+        uint32_t attempts
+        uint32_t key_hash
+        unsigned short deaths
+        unsigned short is_suspect
+        uint32_t later
+        uint32_t heap
+
+    struct jlog_worker_slot:
+        uint64_t pid
+        uint32_t taken
+        uint32_t alone
+
+    struct jlog_queue:
+        uint32_t first
+
+    struct jlog_window:
+        uint8_t magic[8]
+        uint32_t layout
+        uint32_t is_ready
+        uint8_t uuid[16]
+        uint8_t boot_id[16]
+        uint64_t device
+        uint64_t inode
+        uint32_t limit
+        uint32_t max_attempts
+        uint32_t key_order
+        int64_t backoff_first_us
+        int64_t backoff_most_us
+        uint32_t lock
+        uint64_t next
+        uint64_t oldest
+        uint64_t stored
+        uint64_t generation
+        uint64_t finishes
+        uint64_t synced
+        uint64_t takes
+        uint64_t failures
+        uint64_t rejections
+        uint64_t deaths
+        uint32_t capacity
+        uint32_t unrepaired
+        uint32_t used
+        uint32_t taken
+        uint32_t delayed
+        uint32_t first
+        uint32_t free
+        jlog_queue ready
+        uint32_t suspect_count
+        uint32_t heap_count
+        uint32_t bell
+        uint32_t asleep
+        uint32_t scout
+        int64_t alarm_us
+        jlog_worker_slot slots[1024]
+
+    struct jlog_taken:
+        uint64_t sequence
+        uint64_t stamp
+        const uint8_t *record
+        uint32_t at
+        uint32_t attempt
+
+    struct jlog_passage:
+        const uint8_t *at
+        const uint8_t *end
+        uint64_t sequence
+
+    jlog_entry *jlog_entries(jlog_window *window)
+    size_t jlog_window_bytes(uint64_t capacity)
+    uint64_t jlog_window_oldest(jlog_window *window)
+    bint jlog_window_has_room(const jlog_window *window)
+    int64_t jlog_backoff_us(const jlog_window *window, uint32_t attempts)
+    uint32_t jlog_window_bury(jlog_window *window, uint32_t owner, int64_t now_us)
+    int jlog_window_rebuild(jlog_window *window)
+    int jlog_window_drop_before(jlog_window *window, uint64_t sequence)
+    uint32_t jlog_window_pass(jlog_window *window, uint64_t sequence, uint32_t key_hash)
+    uint32_t jlog_window_take_again(jlog_window *window, uint32_t owner, int64_t now_us, int64_t lease_end_us,
+                                    jlog_taken *taken, uint32_t most)
+    uint32_t jlog_window_take_new(jlog_window *window, uint32_t owner, int64_t lease_end_us, jlog_passage *passage,
+                                  jlog_taken *taken, uint32_t most)
+    jlog_entry *jlog_window_held(jlog_window *window, uint32_t at, uint64_t sequence, uint64_t stamp)
+    void jlog_entry_return(jlog_window *window, uint32_t at, int64_t until_us)
+    void jlog_entry_finish(jlog_window *window, uint32_t at)
+    void jlog_heap_add(jlog_window *window, uint32_t at)
+    void jlog_heap_remove(jlog_window *window, uint32_t at)
+    void jlog_window_ring(jlog_window *window)
+    void jlog_window_ring_all(jlog_window *window)
+
+
+cdef class Window:
+    cdef readonly str path
+    cdef LockFile locks  # of the subscriber's file
+    cdef bytes uuid
+    cdef uint64_t epoch
+    cdef int fd
+    cdef jlog_window *page
+    cdef size_t mapped_bytes
+    cdef uint32_t owner  # our worker slot + 1
+    cdef object lock_timeout
+    cdef bint burying
+    cdef int uses  # calls that use the mapping now, and may be without the GIL
+    cdef int64_t looked_us  # when the dead were looked for last
+
+    cdef int check(self) except -1
+    cdef int lock(self) except -1
+    cdef void unlock(self) noexcept
+    cdef int lock_slowly(self) except -1
+    cdef int repair(self) noexcept
+    cdef int take_over(self, uint32_t dead) noexcept
+    cdef int grow(self) noexcept
+    cdef int move_position(self, bint at_once) noexcept
+    cdef bint bury_the_dead(self, int64_t now_us) except -1
+
+cdef int64_t boot_us() noexcept

@@ -1,0 +1,463 @@
+"""The mapped window of a shared subscriber: its file, its lock, and its workers' slots.
+
+Every worker holds the byte of its slot in the subscriber's own file, and shares that file's first byte with the other workers.
+So the window's file may go without two workers ever having two windows. The GIL is held while the lock is, and nothing then
+allocates a Python object: the garbage collector might call a worker.
+"""
+
+import os
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport ENOMEM, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from jlog._core.format.dual_slot cimport put_dual_slot, read_dual_slot
+from jlog._core.format.format cimport JLOG_NONE, JLOG_NUMBER_MAX, JLOG_POSITION_MAGIC, jlog_position
+from jlog._core.system.atomic cimport jlog_sleep_lock, jlog_spin_lock, jlog_take_word, jlog_try_lock, jlog_unlock
+from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.lock cimport Deadline, LockFile
+
+from jlog._core.buffer.precommit import boot_id
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalLocked
+from jlog.system.files import Directory, open_file, read_whole
+
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        F_WRLCK
+
+cdef extern from "<sys/mman.h>" nogil:
+    enum:
+        PROT_READ
+        PROT_WRITE
+        MAP_SHARED
+    void *MAP_FAILED
+    void *mmap(void *address, size_t size, int protection, int flags, int fd, int64_t offset)
+    int munmap(void *address, size_t size)
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef extern from "<time.h>" nogil:
+    enum:
+        CLOCK_MONOTONIC
+        CLOCK_REALTIME
+        CLOCK_BOOTTIME
+
+cdef extern from "system/file.h" nogil:
+    int jlog_write_zeros(int fd, uint64_t end)
+
+cdef enum:
+    SPIN_TURNS = 400
+    SLICE_US = 1000
+    SIGNALS_EVERY_US = 50_000
+    LOOK_US = 10_000  # between two looks for dead workers, while there is other work
+
+FOLDER = "work"
+NAME_BYTE = 0  # of the subscriber's file: shared by workers, or held by one Reader
+OPENING_BYTE = 1  # held by a worker that opens
+REJECTING_BYTE = 2  # held by a worker that rejects
+SYNCING_BYTE = 3  # held by a worker that writes the durable copy
+SLOT_BYTE = 64  # + worker slot
+LIMIT_MAX = 1 << 24
+
+
+cdef int64_t boot_us() noexcept:
+    return jlog_clock_us(CLOCK_BOOTTIME)
+
+
+def window_path(str path not None, str name not None) -> str:
+    return os.path.join(path, FOLDER, name + ".window")
+
+
+cdef uint32_t capacity_for(uint64_t limit) noexcept:
+    cdef uint32_t capacity = JLOG_WINDOW_STEP
+    while capacity < limit:
+        capacity *= 2
+    return capacity
+
+
+class Unusable(Exception):
+    """The window's file cannot be used, for the reason that it states."""
+
+
+cdef class Window:
+    """The window of subscriber `name`. `locks` is an open file of the subscriber, whose first byte the caller holds."""
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, str path not None, bytes uuid not None, uint64_t epoch, str name not None, LockFile locks not None,
+                 lock_timeout=None):
+        self.path = window_path(path, name)
+        self.uuid, self.epoch, self.locks, self.lock_timeout = uuid, epoch, locks, lock_timeout
+
+    def __dealloc__(self):
+        self.release()
+
+    def release(self) -> None:
+        """Unmaps and closes the file, without any change of it. If calls still use it, the last of them does that."""
+        if self.uses:
+            return
+        if self.page != NULL:
+            munmap(self.page, self.mapped_bytes)
+            self.page = NULL
+        if self.fd >= 0:
+            close(self.fd)
+            self.fd = -1
+
+    # --- The file ------------------------------------------------------------------------------------------------
+
+    def open(self, *, bint alone) -> int:
+        """Opens and maps the file. Returns the committed position as it was written last. Raises FileNotFoundError, or Unusable
+        if it is not the file of this journal and this boot. `alone`: no worker lives."""
+        cdef jlog_window header
+        cdef bytes found
+        self.fd = open_file(self.path, os.O_RDWR)
+        status = os.fstat(self.fd)
+        found = read_whole(self.fd, sizeof(header), 0)
+        if len(found) < <Py_ssize_t> sizeof(header):
+            raise Unusable("it is cut off")
+        memcpy(&header, <const uint8_t *> found, sizeof(header))
+        if memcmp(header.magic, JLOG_WINDOW_MAGIC, 8) != 0 or header.layout != JLOG_WINDOW_LAYOUT or not header.is_ready:
+            raise Unusable("its header is not that of a window")
+        if (memcmp(header.uuid, <const uint8_t *> self.uuid, 16) != 0 or header.device != <uint64_t> status.st_dev
+                or header.inode != <uint64_t> status.st_ino or status.st_nlink != 1):
+            raise Unusable("it is a copy")
+        if alone and found[32:48] != boot_id():
+            raise Unusable("it is from another boot")
+        if (header.capacity < JLOG_WINDOW_STEP or header.capacity & (header.capacity - 1) or header.limit > LIMIT_MAX
+                or header.capacity > capacity_for(header.limit) or header.next > JLOG_NUMBER_MAX
+                or <uint64_t> status.st_size < jlog_window_bytes(header.capacity)):
+            raise Unusable("its numbers cannot be right")
+        self.map(capacity_for(header.limit))
+        if alone:
+            self.page.lock = self.page.scout = self.page.asleep = 0
+            self.page.alarm_us = 0
+            self.page.unrepaired = 1
+            if self.repair() != 0:
+                raise Unusable("its entries contradict each other")
+        return header.stored
+
+    def create(self, uint64_t limit, uint64_t first_sequence) -> None:
+        """Creates the file anew, with every record before this sequence finished. Called while no worker lives."""
+        cdef bytes boot
+        self.release()
+        folder, name = os.path.split(self.path)
+        with Directory(os.path.dirname(folder), FOLDER, make=True) as directory:
+            directory.remove(name)
+            self.fd = directory.create(name)
+        self.extend(jlog_window_bytes(JLOG_WINDOW_STEP))
+        self.map(capacity_for(limit))
+        status = os.fstat(self.fd)
+        boot = boot_id()
+        page = self.page
+        memcpy(page.magic, JLOG_WINDOW_MAGIC, 8)
+        page.layout = JLOG_WINDOW_LAYOUT
+        memcpy(page.uuid, <const uint8_t *> self.uuid, 16)
+        memcpy(page.boot_id, <const uint8_t *> boot, 16)
+        page.device, page.inode = status.st_dev, status.st_ino
+        page.limit, page.capacity = limit, JLOG_WINDOW_STEP
+        page.next = first_sequence
+        self.repair()
+
+    def remap(self) -> None:
+        """Maps the file anew, for another limit."""
+        limit = self.page.limit
+        munmap(self.page, self.mapped_bytes)
+        self.page = NULL
+        self.map(capacity_for(limit))
+
+    def extend(self, uint64_t end) -> None:
+        cdef int error = jlog_write_zeros(self.fd, end)
+        if error != 0:
+            raise OSError(error, os.strerror(error), self.path)
+
+    def map(self, uint64_t capacity) -> None:
+        self.mapped_bytes = jlog_window_bytes(capacity)
+        page = mmap(NULL, self.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd, 0)
+        if page == MAP_FAILED:
+            raise OSError(errno, os.strerror(errno), self.path)
+        self.page = <jlog_window *> page
+
+    def configure(self, uint64_t limit, uint32_t max_attempts, bint key_order, backoff) -> None:
+        """Notes the subscriber's options. Called while no other worker lives."""
+        page = self.page
+        page.limit, page.max_attempts = limit, max_attempts
+        page.key_order = key_order
+        page.backoff_first_us, page.backoff_most_us = <int64_t> (backoff[0] * 1e6), <int64_t> (backoff[1] * 1e6)
+        page.is_ready = 1
+        if self.mapped_bytes < jlog_window_bytes(capacity_for(limit)):
+            self.remap()
+
+    def read_position(self) -> int:
+        """Reads the subscriber's file, in which this process moves the position from now on. Called while no worker lives."""
+        cdef jlog_position position
+        if not read_dual_slot(self.locks.fd, &position, sizeof(position), JLOG_POSITION_MAGIC, self.uuid, self.locks.path):
+            raise CorruptJournal(self.locks.path, 0, "neither copy of the position is valid; every record is kept until you "
+                                                     "set it again, with `jlogtool subscriber set`")
+        if self.page != NULL:
+            self.page.generation = position.generation
+            self.page.stored = position.sequence
+        return position.sequence
+
+    def restore(self, list unfinished not None, uint64_t next_sequence) -> None:
+        """Puts the records of the durable copy into a new window: (sequence, hash of the key, attempts) each. Those before the
+        window's first sequence are finished."""
+        cdef uint32_t at
+        cdef uint64_t first = self.page.next
+        self.page.next = max(first, next_sequence)
+        for sequence, key_hash, attempts in sorted(unfinished):
+            if not first <= sequence < self.page.next:
+                continue
+            while not jlog_window_has_room(self.page):
+                if self.page.used >= self.page.limit:
+                    self.page.limit *= 2  # it has become smaller since
+                    self.remap()
+                if self.page.free == JLOG_NO_ENTRY and self.grow() != 0:
+                    raise OSError(errno, os.strerror(errno), self.path)
+            at = jlog_window_pass(self.page, sequence, key_hash)
+            jlog_entries(self.page)[at].attempts = attempts
+        self.page.unrepaired = 1
+        if self.repair() != 0:
+            raise Unusable("its durable copy contradicts itself")
+
+    def drop_before(self, uint64_t sequence) -> None:
+        """Finishes all records before this sequence."""
+        cdef int error
+        self.lock()
+        error = jlog_window_drop_before(self.page, sequence)
+        if error == 0:
+            error = self.move_position(True)
+        self.unlock()
+        if error != 0:
+            raise OSError(error, os.strerror(error), self.path)
+
+    # --- Slots -----------------------------------------------------------------------------------------------------
+
+    def register(self) -> None:
+        """Takes the byte of a free worker slot. From then on no other process frees what this one has."""
+        cdef uint32_t slot
+        for slot in range(JLOG_WORKERS_MAX):
+            if self.locks.try_lock(F_WRLCK, SLOT_BYTE + slot, 1) == 0:
+                self.owner = slot + 1
+                break
+        else:
+            raise JournalLocked(f"{self.locks.path}: {JLOG_WORKERS_MAX} workers share this subscriber already; close one")
+        self.lock()
+        jlog_window_bury(self.page, self.owner, boot_us())
+        if self.page.scout == self.owner:
+            self.page.scout = 0
+        self.page.slots[self.owner - 1].pid = os.getpid()
+        self.unlock()
+
+    def unregister(self) -> None:
+        """Gives everything back without an attempt, and frees the slot."""
+        cdef jlog_entry *entries
+        cdef uint32_t at, later
+        cdef int error = 0
+        self.lock()
+        entries = jlog_entries(self.page)
+        at = self.page.first
+        while at != JLOG_NO_ENTRY:
+            later = entries[at].later
+            if entries[at].owner == self.owner:
+                entries[at].attempts -= entries[at].attempts > 0
+                jlog_entry_return(self.page, at, 0)
+            at = later
+        self.page.slots[self.owner - 1].pid = 0
+        if self.page.scout == self.owner:
+            self.page.scout = 0
+        error = self.move_position(True)
+        jlog_unlock(&self.page.lock)
+        jlog_window_ring_all(self.page)
+        self.locks.unlock(SLOT_BYTE + self.owner - 1, 1)
+        self.owner = 0
+        if error != 0:
+            raise OSError(error, os.strerror(error), self.locks.path)
+
+    cdef bint bury_the_dead(self, int64_t now_us) except -1:
+        """Frees what dead workers have. Returns whether there was anything."""
+        cdef uint32_t slot, freed = 0
+        if self.burying:
+            return False
+        self.burying = True
+        self.looked_us = now_us
+        try:
+            for slot in range(JLOG_WORKERS_MAX):
+                if self.page.slots[slot].pid == 0 or slot + 1 == self.owner:
+                    continue
+                if self.locks.try_lock(F_WRLCK, SLOT_BYTE + slot, 1) != 0:
+                    continue
+                try:
+                    self.lock()
+                    freed += jlog_window_bury(self.page, slot + 1, now_us)
+                    if self.page.scout == slot + 1:
+                        self.page.scout = 0
+                    self.unlock()
+                finally:
+                    self.locks.unlock(SLOT_BYTE + slot, 1)
+        finally:
+            self.burying = False
+        return freed != 0
+
+    # --- The lock --------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises JournalClosed if this worker is closed, or belongs to the parent process."""
+        self.check()
+
+    cdef int check(self) except -1:
+        if self.owner == 0 or not self.locks.is_open():
+            raise JournalClosed(f"{self.locks.path}: this worker is closed, or belongs to the process that this one was forked "
+                                "from; open a new one")
+        return 0
+
+    cdef int lock(self) except -1:
+        self.check()
+        if not jlog_try_lock(&self.page.lock, self.owner):
+            self.lock_slowly()
+        if self.page.unrepaired and self.repair() != 0:
+            self.unlock()
+            raise JournalError(f"{self.path}: what a killed worker has left cannot be put in order; close all workers, and the "
+                               "next one to open creates this file anew")
+        return 0
+
+    cdef void unlock(self) noexcept:
+        jlog_unlock(&self.page.lock)
+
+    cdef int lock_slowly(self) except -1:
+        cdef int64_t began_us, now_us, signals_us
+        cdef uint32_t found = 0
+        cdef bint got
+        cdef Deadline deadline
+        if jlog_spin_lock(&self.page.lock, self.owner, SPIN_TURNS):
+            return 0
+        deadline = Deadline(self.lock_timeout)
+        began_us = signals_us = jlog_clock_us(CLOCK_MONOTONIC)
+        while True:
+            with nogil:
+                got = jlog_sleep_lock(&self.page.lock, self.owner, SLICE_US, &found)
+            if got:
+                if self.owner == 0 or not self.locks.is_open():  # closed meanwhile
+                    self.unlock()
+                    self.check()
+                return 0
+            self.check()
+            now_us = jlog_clock_us(CLOCK_MONOTONIC)
+            if now_us - began_us >= SLICE_US and found not in (0, self.owner) and self.take_over(found):
+                return 0
+            if deadline.left_us(1) == 0:
+                raise JournalLocked(f"{self.path}: another worker held its lock for the whole lock_timeout; if that process is "
+                                    "stopped, continue or end it")
+            if now_us - signals_us >= SIGNALS_EVERY_US:
+                PyErr_CheckSignals()
+                signals_us = now_us
+
+    cdef int take_over(self, uint32_t dead) noexcept:
+        """Takes the lock from a worker whose byte nobody holds, as pyx/process/locks.pyx does. Returns whether it did."""
+        cdef bint won
+        if dead > JLOG_WORKERS_MAX or self.locks.try_lock(F_WRLCK, SLOT_BYTE + dead - 1, 1) != 0:
+            return False
+        won = jlog_take_word(&self.page.lock, dead, self.owner)
+        if won:
+            self.page.unrepaired = 1
+        self.locks.unlock(SLOT_BYTE + dead - 1, 1)
+        return won
+
+    cdef int repair(self) noexcept:
+        """Computes everything that is derived, after a death under the lock. Returns 0 or an errno."""
+        cdef int error = jlog_window_rebuild(self.page)
+        if error == 0:
+            self.page.generation += 1  # the dead one may have written the position, and not noted that
+            self.page.stored = JLOG_NONE
+            self.page.oldest = jlog_window_oldest(self.page)
+        return error
+
+    cdef int grow(self) noexcept:
+        """Doubles the room for entries. Returns 0 or an errno: then the window is full with what it has."""
+        cdef uint32_t capacity = self.page.capacity * 2
+        cdef int error
+        if jlog_window_bytes(capacity) > self.mapped_bytes:
+            return ENOMEM
+        error = jlog_write_zeros(self.fd, jlog_window_bytes(capacity))
+        if error == 0:
+            self.page.unrepaired = 1
+            self.page.capacity = capacity
+            error = jlog_window_rebuild(self.page)
+        return error
+
+    cdef int move_position(self, bint at_once) noexcept:
+        """Notes the committed position, and writes it to its file: every JLOG_POSITION_STEP records, or `at_once`. The window
+        has the exact one, and readers of the file ask it. Returns 0 or an errno. Called with the lock held."""
+        cdef jlog_position position
+        cdef uint64_t oldest = jlog_window_oldest(self.page)
+        cdef int error
+        self.page.oldest = oldest
+        if oldest == self.page.stored or not (at_once or oldest - self.page.stored >= JLOG_POSITION_STEP):
+            return 0
+        memset(&position, 0, sizeof(position))
+        position.generation = self.page.generation
+        position.epoch = self.epoch
+        position.sequence = oldest
+        position.moved_us = jlog_clock_us(CLOCK_REALTIME)
+        error = put_dual_slot(self.locks.fd, &position, sizeof(position), JLOG_POSITION_MAGIC,
+                              <const uint8_t *> self.uuid, 0)
+        if error == 0:
+            self.page.generation = position.generation
+            self.page.stored = oldest
+        return error
+
+    # --- What it says ----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple:
+        """Returns `finishes`, the sequence before which all records were passed, and [sequence, hash of the key, attempts] of
+        each unfinished one."""
+        cdef bytearray memory
+        cdef uint64_t *target
+        cdef uint32_t at, count = 0, i
+        cdef uint64_t finishes, next_sequence
+        cdef jlog_entry *entries = jlog_entries(self.page)
+        while True:
+            memory = bytearray((self.page.used + 64) * 16)  # nothing is allocated under the lock
+            self.lock()
+            if <size_t> self.page.used * 16 <= <size_t> len(memory):
+                break
+            self.unlock()
+        target = <uint64_t *> <char *> memory
+        finishes, next_sequence, at = self.page.finishes, self.page.next, self.page.first
+        while at != JLOG_NO_ENTRY:
+            target[2 * count] = entries[at].number - 1
+            target[2 * count + 1] = <uint64_t> entries[at].attempts << 32 | entries[at].key_hash
+            count += 1
+            at = entries[at].later
+        self.unlock()
+        return finishes, next_sequence, [[target[2 * i], target[2 * i + 1] & 0xFFFFFFFF, target[2 * i + 1] >> 32]
+                                         for i in range(count)]
+
+    @property
+    def committed(self) -> int:
+        """Sequence of the oldest unfinished record."""
+        self.check()
+        return self.page.oldest
+
+    @property
+    def limit(self) -> int:
+        return self.page.limit
+
+    @property
+    def finishes(self) -> int:
+        """How many records were finished. With the lock or without."""
+        self.check()
+        return self.page.finishes
+
+    @property
+    def synced(self) -> int:
+        """`finishes` as the durable copy has it."""
+        self.check()
+        return self.page.synced
+
+    def note_synced(self, uint64_t finishes) -> None:
+        self.check()
+        self.page.synced = finishes

@@ -1,0 +1,568 @@
+"""Workers that share a subscriber: each record goes to one of them at a time, and is finished by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import threading
+
+import pytest
+
+import jlog
+from conftest import SMALL
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "j"
+
+
+def fill(path, count=10, keys=None, **options):
+    with jlog.Writer(path, **options) as writer:
+        writer.extend([b"%d" % i for i in range(count)], keys)
+
+
+def sequences(tasks):
+    return [task.sequence for task in tasks]
+
+
+def open_worker(path, **options):
+    return jlog.Worker(path, "billing", **options)
+
+
+def position(path):
+    return jlog.Journal(path).subscribers()["billing"]
+
+
+# --- Taking and finishing ---------------------------------------------------------------------------------------------
+
+
+def test_a_task_has_what_a_record_has(path):
+    with jlog.Writer(path) as writer:
+        writer.append(b"value", key=b"key", headers=[("name", b"text")])
+    with jlog.Reader(path) as reader, open_worker(path) as worker:
+        (record,), (task,) = list(reader), worker.take()
+        assert (task.value, task.key, task.headers) == (b"value", b"key", [("name", b"text")])
+        assert (task.sequence, task.timestamp) == (record.sequence, record.timestamp)
+        assert task.attempt == 1
+        assert isinstance(task, jlog.Record)
+
+
+def test_two_workers_get_different_records(path):
+    fill(path)
+    with open_worker(path) as one, open_worker(path) as other:
+        first, second = one.take(4), other.take(100)
+        assert sequences(first) == [0, 1, 2, 3]
+        assert sequences(second) == [4, 5, 6, 7, 8, 9]
+        assert one.take(timeout=0) == other.take(timeout=0) == []
+
+
+def test_the_committed_position_is_the_oldest_unfinished_record(path):
+    fill(path)
+    with open_worker(path) as worker:
+        tasks = worker.take(10)
+        for task in tasks[1:]:
+            task.ack()
+        assert (worker.committed, position(path).sequence, position(path).lag) == (0, 0, 10)
+        tasks[0].ack()
+        assert (worker.committed, position(path).sequence, position(path).lag) == (10, 10, 0)
+
+
+def test_a_finished_record_never_comes_again(path):
+    fill(path)
+    with open_worker(path) as worker:
+        tasks = worker.take(10)
+        worker.ack(tasks[5:])
+    with open_worker(path) as worker:
+        assert sequences(worker.take(100, timeout=0)) == [0, 1, 2, 3, 4]
+
+
+def test_a_second_ack_does_nothing(path):
+    fill(path)
+    with open_worker(path) as worker:
+        (task,) = worker.take()
+        task.ack()
+        task.ack()
+        task.nack()
+        assert worker.committed == 1
+
+
+def test_acks_after_close_raise(path):
+    fill(path)
+    with open_worker(path) as worker:
+        held, done = worker.take(2)
+        done.ack()
+    for call in (held.ack, held.nack, held.reject, done.ack, worker.take, lambda: worker.ack([held])):
+        with pytest.raises(jlog.JournalClosed):
+            call()
+
+
+def test_a_block_without_an_error_is_an_ack_and_one_with_an_error_a_nack(path):
+    fill(path, 2)
+    with open_worker(path, backoff=(0, 0)) as worker:
+        with pytest.raises(ZeroDivisionError), next(worker.tasks(timeout=0)):
+            1 / 0  # noqa: B018
+        (again,) = worker.take()
+        assert (again.sequence, again.attempt) == (0, 2)
+        with again:
+            pass
+        assert worker.committed == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_an_interrupt_out_of_a_block_counts_no_attempt(path, error):
+    fill(path, 1)
+    with open_worker(path) as worker:
+        (task,) = worker.take()
+        with pytest.raises(error), task:
+            raise error
+        (again,) = worker.take(timeout=0)
+        assert again.attempt == 1
+
+
+def test_close_gives_back_without_an_attempt(path):
+    fill(path)
+    with open_worker(path) as other:
+        with open_worker(path) as worker:
+            worker.take(3)
+        again = other.take(3, timeout=0)
+        assert sequences(again) == [0, 1, 2]
+        assert {task.attempt for task in again} == {1}
+
+
+def test_what_is_free_again_comes_before_what_is_new(path):
+    fill(path)
+    with open_worker(path) as worker:
+        worker.take(2)[1].nack(delay=0)
+        assert sequences(worker.take(3, timeout=0)) == [1, 2, 3]
+
+
+def test_tasks_of_another_worker_are_refused(path):
+    fill(path)
+    with open_worker(path) as one, open_worker(path) as other, pytest.raises(ValueError, match="not a task of this worker"):
+        one.ack(other.take())
+
+
+def test_records_of_many_blocks_and_segments(path):
+    fill(path, 3_000, **SMALL)
+    with open_worker(path) as one, open_worker(path) as other:
+        found = []
+        while tasks := [*one.take(7, timeout=0), *other.take(11, timeout=0)]:
+            found += [(task.sequence, task.value) for task in tasks]
+            for task in tasks:
+                task.ack()
+        assert sorted(found) == [(i, b"%d" % i) for i in range(3_000)]
+    assert position(path).lag == 0
+    assert len(jlog.Journal(path).segments()) == 1  # retention has followed
+
+
+def test_a_window_grows_with_what_is_unfinished(path):
+    fill(path, 5_000)
+    with open_worker(path) as worker:
+        tasks = worker.take(5_000)
+        assert sequences(tasks) == list(range(5_000))
+        worker.ack(tasks[1:])
+        assert worker.committed == 0
+    with open_worker(path) as worker:
+        assert sequences(worker.take(10, timeout=0)) == [0]
+
+
+def test_a_full_window_says_so_once_and_goes_on_when_something_is_finished(path, caplog):
+    fill(path)
+    with open_worker(path, window=4) as worker, caplog.at_level(logging.WARNING, "jlog"):
+        tasks = worker.take(100)
+        assert len(tasks) == 4
+        assert worker.take(timeout=0.01) == worker.take(timeout=0.01) == []
+        assert [record.message for record in caplog.records if "is full" in record.message][1:] == []
+        assert "its window of 4 unfinished ones is full" in caplog.text
+        tasks[2].ack()
+        assert sequences(worker.take(100, timeout=0)) == [4]
+
+
+def test_finished_records_between_unfinished_ones_do_not_count(path):
+    fill(path, 1_000)
+    with open_worker(path, window=4) as worker:
+        (first,) = worker.take()
+        for task in worker.tasks(timeout=0):
+            task.ack()
+        assert worker.committed == 0
+        first.ack()
+        assert worker.committed == 1_000
+
+
+# --- Delays ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_delayed_record_comes_when_it_is_due(path):
+    fill(path, 1)
+    with open_worker(path) as worker:
+        worker.take()[0].nack(delay=0.2)
+        assert worker.take(timeout=0) == []
+        (task,) = worker.take(timeout=30)
+        assert task.attempt == 2
+
+
+def test_the_backoff_doubles(path):
+    fill(path, 1)
+    with open_worker(path, backoff=(0.001, 0.004)) as worker:
+        for attempt in range(1, 6):
+            (task,) = worker.take(timeout=30)
+            assert task.attempt == attempt
+            task.nack()
+
+
+def test_one_long_delay_stops_nobody(path):
+    fill(path)
+    with open_worker(path) as worker:
+        worker.take()[0].nack(delay=3600)
+        assert sequences(worker.take(100, timeout=0)) == list(range(1, 10))
+
+
+# --- Order of keys ----------------------------------------------------------------------------------------------------
+
+
+def test_records_of_one_key_come_one_after_the_other(path):
+    fill(path, 6, [b"a", b"a", b"b", b"a", None, None])
+    with open_worker(path, order="key") as one, open_worker(path) as other:
+        tasks = one.take(100)
+        assert sequences(tasks) == [0, 2, 4, 5]
+        assert other.take(timeout=0) == []
+        tasks[0].ack()
+        (following,) = other.take()
+        assert following.sequence == 1
+        assert one.take(timeout=0) == []
+        following.ack()
+        assert sequences(one.take()) == [3]
+
+
+def test_a_delayed_record_holds_its_key_and_a_rejected_one_frees_it(path):
+    fill(path, 3, [b"a", b"a", b"b"])
+    with open_worker(path, order="key") as worker:
+        first, second = worker.take(100)
+        first.nack(delay=0.1)
+        second.ack()
+        assert worker.take(timeout=0) == []
+        (again,) = worker.take(timeout=30)
+        assert again.sequence == 0
+        again.reject("for good")
+        assert sequences(worker.take(timeout=0)) == [1]
+
+
+def test_keys_keep_their_order_after_another_worker_was_closed(path):
+    fill(path, 4, [b"a", b"b", b"a", b"b"])
+    with open_worker(path, order="key") as other:
+        with open_worker(path) as worker:
+            assert sequences(worker.take(10)) == [0, 1]
+        assert sequences(other.take(10, timeout=0)) == [0, 1]
+
+
+# --- Leases ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_lease_is_told_and_changes_nothing(path):
+    fill(path, 1)
+    with open_worker(path, lease=0.01) as late, open_worker(path) as other:
+        (task,) = late.take()
+        (again,) = other.take(timeout=30)
+        assert (again.sequence, again.attempt) == (0, 2)
+        for call in (task.ack, task.nack, task.reject, lambda: task.extend(1)):
+            with pytest.raises(jlog.LeaseLost) as raised:
+                call()
+            assert raised.value.tasks == [task]
+        assert other.committed == 0
+        again.ack()
+        assert other.committed == 1
+        with pytest.raises(jlog.LeaseLost):
+            task.ack()
+
+
+def test_a_lease_that_ran_out_while_nobody_took_the_record_loses_nothing(path):
+    fill(path, 1)
+    with open_worker(path, lease=0.001) as worker:
+        (task,) = worker.take()
+        threading.Event().wait(0.01)
+        task.ack()
+        assert worker.committed == 1
+
+
+def test_an_extended_lease_keeps_the_record(path):
+    fill(path, 1)
+    with open_worker(path, lease=0.05) as worker, open_worker(path) as other:
+        (task,) = worker.take()
+        task.extend(3600)
+        assert other.take(timeout=0.1) == []
+        task.ack()
+
+
+def test_an_ack_of_many_finishes_those_that_are_held(path):
+    fill(path, 3)
+    with open_worker(path, lease=0.01) as late, open_worker(path) as other:
+        tasks = late.take(3)
+        (stolen,) = other.take(1, timeout=30)
+        with pytest.raises(jlog.LeaseLost) as raised:
+            late.ack(tasks)
+        assert raised.value.tasks == [tasks[stolen.sequence]]
+        stolen.ack()
+        assert other.committed == 3
+
+
+# --- Failing -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_failed_attempt_rejects(path, caplog):
+    fill(path, 2)
+    with open_worker(path, max_attempts=2, backoff=(0, 0)) as worker:
+        for _ in range(2):
+            (task,) = worker.take()
+            assert task.sequence == 0
+            task.nack(reason="no such customer")
+        assert worker.committed == 1
+    assert "record 0 was rejected after 2 attempts: no such customer" in caplog.text
+
+
+def test_a_rejected_record_is_in_the_dead_letters_once(path, tmp_path):
+    with jlog.Writer(path) as writer:
+        writer.append(b"poison", key=b"k", headers=[("own", b"1")])
+    with open_worker(path, max_attempts=1, dead_letters=tmp_path / "dead") as worker:
+        with pytest.raises(ValueError, match="not a number"), worker.take()[0]:
+            raise ValueError("not a number")
+        assert worker.committed == 1
+    with jlog.Reader(tmp_path / "dead") as reader:
+        (letter,) = reader
+    assert (letter.value, letter.key) == (b"poison", b"k")
+    assert letter.headers == [
+        ("own", b"1"),
+        ("jlog.work.reason", b"ValueError: not a number"),
+        ("jlog.work.attempts", b"1"),
+        ("jlog.work.journal", os.fsencode(path)),
+        ("jlog.work.subscriber", b"billing"),
+        ("jlog.work.sequence", b"0"),
+    ]
+
+
+def test_where_the_dead_letter_cannot_be_written_the_record_stays_unfinished(path, tmp_path):
+    fill(path, 1)
+    (tmp_path / "dead").write_bytes(b"a file")
+    with open_worker(path, dead_letters=tmp_path / "dead") as worker:
+        (task,) = worker.take()
+        with pytest.raises((jlog.JournalError, OSError)):
+            task.reject("broken")
+        assert worker.committed == 0
+        (tmp_path / "dead").unlink()
+        task.reject("broken")
+        assert worker.committed == 1
+
+
+# --- The name and the options -------------------------------------------------------------------------------------------
+
+
+def test_readers_and_workers_exclude_each_other(path):
+    fill(path)
+    with open_worker(path), pytest.raises(jlog.SubscriberBusy):
+        jlog.Reader(path, "billing")
+    with jlog.Reader(path, "billing"), pytest.raises(jlog.SubscriberBusy):
+        open_worker(path)
+
+
+def test_positions_are_moved_only_without_workers(path):
+    fill(path)
+    journal = jlog.Journal(path)
+    journal.set_checkpoint("start", 0)
+    with open_worker(path) as worker:
+        worker.ack(worker.take(10)[2:])
+        for call in (lambda: journal.rewind("billing", "start"), lambda: journal.set_subscriber("billing", 3)):
+            with pytest.raises(jlog.SubscriberBusy):
+                call()
+        with pytest.raises(jlog.SubscriberBusy):
+            journal.remove_subscriber("billing")
+    journal.set_subscriber("billing", 1)
+    with open_worker(path) as worker:
+        assert sequences(worker.take(100, timeout=0)) == list(range(1, 10))
+
+
+def test_a_rewind_makes_everything_from_there_on_unfinished(path):
+    fill(path)
+    journal = jlog.Journal(path)
+    journal.set_checkpoint("early", 2)
+    with open_worker(path) as worker:
+        worker.ack(worker.take(9))
+        worker.sync_finishes()
+    journal.rewind("billing", "early")
+    with open_worker(path) as worker:
+        assert sequences(worker.take(100, timeout=0)) == list(range(2, 10))
+
+
+def test_a_reader_reads_from_the_oldest_unfinished_record_and_its_commit_keeps_the_finishes_beyond(path):
+    fill(path)
+    with open_worker(path) as worker:
+        tasks = worker.take(8)
+        worker.ack([tasks[i] for i in (0, 2, 5, 7)])
+    with jlog.Reader(path, "billing") as reader:
+        assert [record.sequence for record in reader] == list(range(1, 10))
+        reader.commit(4)
+    with open_worker(path) as worker:
+        assert sequences(worker.take(100, timeout=0)) == [4, 6, 8, 9]
+
+
+def test_a_reader_that_rewinds_makes_it_unfinished(path):
+    fill(path)
+    with open_worker(path) as worker:
+        worker.ack(worker.take(10))
+    with jlog.Reader(path, "billing") as reader:
+        reader.commit(3)
+    with open_worker(path) as worker:
+        assert sequences(worker.take(100, timeout=0)) == list(range(3, 10))
+
+
+def test_options_stay_and_change_only_alone(path):
+    fill(path)
+    with open_worker(path, order="key", max_attempts=3, backoff=(2, 8)):
+        with open_worker(path, max_attempts=3):
+            pass
+        with pytest.raises(ValueError, match="max_attempts=3"):
+            open_worker(path, max_attempts=4)
+    with open_worker(path, max_attempts=4), pytest.raises(ValueError, match="order='key'"):
+        open_worker(path, order="any")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"order": "random"}, {"max_attempts": 0}, {"window": 0}, {"window": 1 << 30}, {"backoff": (2, 1)}, {"lease": 0}],
+)
+def test_wrong_options_are_refused(path, options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        open_worker(path, **options)
+
+
+def test_a_missing_subscriber_is_created_or_refused(path):
+    with pytest.raises(jlog.JournalNotFound):
+        open_worker(path, create=False)
+    fill(path)
+    with pytest.raises(jlog.SubscriberNotFound):
+        open_worker(path, create=False)
+    with open_worker(path, start=7) as worker:
+        assert sequences(worker.take(100, timeout=0)) == [7, 8, 9]
+
+
+def test_a_removed_subscriber_leaves_nothing(path):
+    fill(path)
+    with open_worker(path, order="key") as worker:
+        worker.ack(worker.take(4), durable=True)
+    jlog.Journal(path).remove_subscriber("billing")
+    assert os.listdir(path / "work") == []
+    with open_worker(path) as worker:
+        assert sequences(worker.take(100, timeout=0)) == list(range(10))
+
+
+# --- The files -----------------------------------------------------------------------------------------------------------
+
+
+def window_of(path):
+    return path / "work" / "billing.window"
+
+
+def test_without_its_window_everything_from_the_committed_position_on_comes_again(path, caplog):
+    fill(path)
+    with open_worker(path) as worker:
+        tasks = worker.take(10)
+        worker.ack(tasks[:2] + tasks[5:])
+    window_of(path).unlink()
+    with open_worker(path) as worker:
+        assert sequences(worker.take(100, timeout=0)) == list(range(2, 10))
+    assert "records that were finished may come again" in caplog.text
+
+
+@pytest.mark.parametrize("offset", [0, 8, 60, 100])
+def test_a_damaged_window_is_told_and_loses_nothing(path, caplog, offset):
+    fill(path)
+    with open_worker(path) as worker:
+        tasks = worker.take(10)
+        worker.ack(tasks[:2] + tasks[5:])
+    with open(window_of(path), "r+b") as file:
+        file.seek(offset)
+        file.write(b"\xff" * 16)
+    with open_worker(path) as worker:
+        assert set(sequences(worker.take(100, timeout=0))) >= {2, 3, 4}
+    if offset < 60:
+        assert "records that were finished may come again" in caplog.text
+
+
+def test_a_window_cut_short_is_told(path, caplog):
+    fill(path)
+    with open_worker(path) as worker:
+        worker.ack(worker.take(3))
+    os.truncate(window_of(path), 100)
+    with open_worker(path) as worker:
+        assert sequences(worker.take(100, timeout=0)) == list(range(3, 10))
+    assert "it is cut off" in caplog.text
+
+
+def test_in_a_copy_everything_from_the_committed_position_on_comes_again(path, tmp_path, caplog):
+    fill(path)
+    with open_worker(path, order="key") as worker:
+        tasks = worker.take(10)
+        worker.ack(tasks[:2] + tasks[5:], durable=True)
+    shutil.copytree(path, tmp_path / "copy")
+    with jlog.Worker(tmp_path / "copy", "billing"), pytest.raises(ValueError, match="order='key'"):
+        jlog.Worker(tmp_path / "copy", "billing", order="any")
+    with jlog.Worker(tmp_path / "copy", "billing") as worker:
+        assert sequences(worker.take(100, timeout=0)) == list(range(2, 10))
+    assert "it is a copy" in caplog.text
+
+
+def test_a_window_removed_under_living_workers_is_refused_to_new_ones(path):
+    fill(path)
+    with open_worker(path) as worker:
+        tasks = worker.take(3)
+        window_of(path).unlink()
+        with pytest.raises(jlog.JournalLocked, match="it was removed"):
+            open_worker(path)
+        worker.ack(tasks)
+        assert worker.committed == 3
+
+
+# --- Waiting -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_waiting_worker_gets_what_is_appended(path):
+    with jlog.Writer(path) as writer, open_worker(path) as worker:
+        found = []
+        thread = threading.Thread(target=lambda: found.extend(worker.take(timeout=30)))
+        thread.start()
+        writer.append(b"late")
+        thread.join()
+        assert [task.value for task in found] == [b"late"]
+
+
+def test_a_waiting_worker_gets_what_another_gives_back(path):
+    fill(path, 1)
+    with open_worker(path) as one, open_worker(path) as other:
+        (task,) = one.take()
+        found = []
+        thread = threading.Thread(target=lambda: found.extend(other.take(timeout=30)))
+        thread.start()
+        task.nack(delay=0)
+        thread.join()
+        assert sequences(found) == [0]
+
+
+def test_close_ends_a_take_that_waits(path):
+    jlog.Journal.create(path)
+    worker = open_worker(path)
+    raised = []
+
+    def take():
+        try:
+            worker.take()
+        except jlog.JournalClosed as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    while not thread.is_alive():
+        pass
+    worker.close()
+    thread.join()
+    assert raised

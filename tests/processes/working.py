@@ -1,0 +1,98 @@
+"""What a child process does with Workers. It tells each record that it takes, before it works on it, and each that it has
+finished, after that: ["taken", sequence, attempt], ["finished", sequence]."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import jlog
+
+workers: dict[str, jlog.Worker] = {}
+tasks: dict[tuple[str, int], jlog.Task] = {}
+
+
+def tell(kind: str, *content: Any) -> None:
+    os.write(1, json.dumps([kind, *content]).encode() + b"\n")
+
+
+def open_worker(name: str, path: str, options: dict[str, Any]) -> None:
+    workers[name] = jlog.Worker(path, "billing", **options)
+
+
+def take(name: str, max_records: int = 1, timeout: float = 0) -> list[tuple[int, int]]:
+    found = workers[name].take(max_records, timeout)
+    tasks.update({(name, task.sequence): task for task in found})
+    return [(task.sequence, task.attempt) for task in found]
+
+
+def finish(name: str, sequence: int) -> str:
+    try:
+        tasks.pop((name, sequence)).ack()
+    except jlog.JournalError as error:
+        return type(error).__name__
+    return "finished"
+
+
+def finish_durably(name: str, sequences: list[int]) -> None:
+    workers[name].ack([tasks.pop((name, sequence)) for sequence in sequences], durable=True)
+
+
+def delay(name: str, sequence: int, seconds: float) -> None:
+    tasks.pop((name, sequence)).nack(delay=seconds)
+
+
+def take_all(name: str, timeout: float, nack_every: int = 0) -> None:
+    """Takes and finishes what comes, and fails at each so many of them once."""
+    for task in workers[name].tasks(timeout):
+        tell("taken", task.sequence, task.attempt)
+        if nack_every and task.attempt == 1 and task.sequence % nack_every == 0:
+            task.nack(delay=0.001)
+            continue
+        task.ack()
+        tell("finished", task.sequence)
+
+
+def reject(name: str, sequence: int) -> None:
+    tasks.pop((name, sequence)).reject("for good")
+
+
+def close_worker(name: str) -> None:
+    workers.pop(name).close()
+
+
+def what_a_forked_worker_finds(name: str) -> str:
+    """Returns the error of a take in a forked child, which ends then; the parent's worker is as it was."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            workers[name].take(1, 0)
+        except jlog.JournalError as error:
+            os.write(write, type(error).__name__.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as told:
+        return told.read().decode()
+
+
+def leave_a_child(name: str, executed: bool) -> int:
+    """Leaves a child process behind, forked or also executed, that outlives this one, and returns its pid."""
+    assert name in workers
+    ready, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(1)
+        os.write(told, b"1")
+        if executed:
+            os.execlp("sleep", "sleep", "600")
+        os.close(0)
+        import signal
+
+        while True:
+            signal.pause()
+    os.read(ready, 1)
+    return child
