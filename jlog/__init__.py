@@ -31,7 +31,7 @@ from jlog.record import Record, RecordBatch
 from jlog.storage.damage import Damage
 from jlog.storage.segments import Segment
 from jlog.transform import transform, transforming
-from jlog.urls import open_journal, open_reader, open_writer
+from jlog.urls import open_journal, open_reader, open_worker, open_writer
 from jlog.writer import Writer
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ __all__ = [
     "archive",
     "open_journal",
     "open_reader",
+    "open_worker",
     "open_writer",
     "transform",
     "transforming",

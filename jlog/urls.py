@@ -6,13 +6,17 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from jlog.errors import JournalError
 from jlog.interfaces import JournalProtocol, ReaderProtocol, WriterProtocol
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.system.filesystem import EMPTY, path_of_file
 from jlog.writer import Writer
+
+if TYPE_CHECKING:
+    from jlog.working.worker import Worker
 
 FILE, KAFKA = "file", "kafka"
 KNOWN = "file:PATH, kafka://HOST:PORT/TOPIC, or a path without a scheme"
@@ -49,6 +53,20 @@ def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **op
         from jlog import kafka
 
         return kafka.open_reader(str(url), subscriber, **options)
+
+
+def open_worker(url: str | os.PathLike[str], name: str, **options: Any) -> Worker:
+    """Opens a worker of the journal at `url` that shares the subscriber `name`. The options are those of jlog.Worker. URLs and
+    errors are those of open_writer; for a topic it raises JournalError."""
+    path = path_of(url)
+    if path is None:
+        raise JournalError(
+            f"{url}: jlog does not share out the work of a topic; mirror it into a journal (`jlogtool mirror from-kafka`), and "
+            "share out that"
+        )
+    from jlog.working.worker import Worker  # most programs do not need it
+
+    return Worker(path, name, **options)
 
 
 def open_journal(url: str | os.PathLike[str], *, lock_timeout: float | None = None) -> JournalProtocol:

@@ -36,6 +36,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "dump": ("dump:dump", "Print records, or the raw structure."),
         "tail": ("tail:tail", "Print the last records, and follow."),
         "read": ("read:read", "Print what a subscriber has not read yet, and commit it."),
+        "work": ("work:work", "Run a command for each record, shared out among processes."),
+        "work-retry": ("work:work_retry", "Put dead letters back into their journals."),
     },
     "Positions": {
         "subscriber": ("subscribers:subscriber", "Subscribers: list, add, remove, move, copy."),

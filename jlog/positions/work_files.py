@@ -44,11 +44,12 @@ class WorkOptions:
 class DurableCopy:
     """What the file of a shared subscriber holds. Without `next_sequence` everything from the committed position on is
     unfinished. Else every record before it is finished that is not in `unfinished`: [sequence, hash of the key, attempts] of
-    each."""
+    each. `rewinds` counts how often the position was moved back."""
 
     options: WorkOptions = WorkOptions()
     next_sequence: int | None = None
     unfinished: list[list[int]] = field(default_factory=list)
+    rewinds: int = 0
 
 
 def _name(name: str) -> str:
@@ -79,7 +80,7 @@ def read(path: str, meta: Meta, name: str) -> DurableCopy | None:
         fields = parse_json(body)
         options = dict(fields["options"])
         options["backoff"] = tuple(options["backoff"])
-        copy = DurableCopy(WorkOptions(**options))
+        copy = DurableCopy(WorkOptions(**options), rewinds=whole_number(fields, "rewinds", 0, NUMBER_MAX))
         with open(file, "rb") as opened:
             original = fields["inode"] == status.st_ino and fields["birth_us"] in (0, birth_us(opened.fileno()))
         if fields["uuid"] != meta.uuid.hex() or not original or fields["next_sequence"] is None:
@@ -111,7 +112,7 @@ def forget(path: str, meta: Meta, name: str) -> None:
     except CorruptJournal:
         copy = DurableCopy()
     if copy is not None:
-        write(path, meta, name, DurableCopy(copy.options))
+        write(path, meta, name, DurableCopy(copy.options, rewinds=copy.rewinds + 1))
         with suppress(FileNotFoundError):
             os.unlink(window_path(path, name))
 

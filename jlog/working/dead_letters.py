@@ -22,7 +22,8 @@ REASON_BYTES = 1_000
 
 class DeadLetters:
     """Writes dead letters, one rejecting worker after the other. The journal's state names the last letters: those whose
-    records may be unfinished. A worker that was killed between the letter and the finish leaves a record with a letter."""
+    records may be unfinished. A worker that was killed between the letter and the finish leaves a record with a letter. After
+    a rewind a record may be rejected anew, and gets another letter."""
 
     def __init__(self, subscriber: SharedSubscriber, source: TaskSource, journal: str, uuid: bytes) -> None:
         self._subscriber, self._source, self._journal = subscriber, source, journal
@@ -58,10 +59,13 @@ class DeadLetters:
         assert path is not None
         if self._writer is None:
             self._writer = Writer(path)
-        stored = json.loads(Journal(path).state().get(self._key, b"[]"))
-        if task.sequence not in stored:
+        rewinds = self._subscriber.rewinds
+        stored = json.loads(Journal(path).state().get(self._key, b"[0]"))
+        if stored[0] != rewinds:
+            stored = [rewinds]  # those letters are of records that may be rejected anew
+        if task.sequence not in stored[1:]:
             unfinished = {entry[0] for entry in self._source.window.snapshot()[2]}
-            kept = [task.sequence, *(sequence for sequence in stored if sequence in unfinished)]
+            kept = [rewinds, task.sequence, *(sequence for sequence in stored[1:] if sequence in unfinished)]
             own = [header for header in task.headers if header[0] not in HEADERS]
             about = [
                 (REASON, reason.encode("utf-8", "replace")[:REASON_BYTES]),

@@ -44,7 +44,7 @@ class Run:
                 self._changed.wait()
             ends = time.monotonic() + grace
             while self._left and (left := ends - time.monotonic()) > 0:
-                self._changed.wait(left)
+                self._changed.wait(min(left, threading.TIMEOUT_MAX))
             held = list(self._held)
         for task in held:
             try:

@@ -61,6 +61,7 @@ class SharedSubscriber:
     ) -> None:
         self.name = name
         self.options = WorkOptions()
+        self.rewinds = 0  # since the subscriber was shared
         self._journal = journal
         self._lock_timeout = lock_timeout
         self._given = given
@@ -124,7 +125,7 @@ class SharedSubscriber:
                 f"{self.name!r}, and open them again"
             ) from None
         copy = work_files.read(path, self._journal.meta, self.name)
-        self.options = copy.options if copy else WorkOptions()
+        self.options, self.rewinds = (copy.options, copy.rewinds) if copy else (WorkOptions(), 0)
         for name, value in self._given.items():
             if value != getattr(self.options, name):
                 raise ValueError(
@@ -138,6 +139,7 @@ class SharedSubscriber:
         copy = self._durable_copy()
         known = copy.options if copy else WorkOptions()
         self.options = replace(known, **self._given)
+        self.rewinds = copy.rewinds if copy else 0
         position = self._position = self.window.read_position()
         try:
             stored = self.window.open(alone=True)
@@ -206,7 +208,7 @@ class SharedSubscriber:
         path, meta = self._journal.path, self._journal.meta
         finishes, following, unfinished = self.window.snapshot()
         self._sync_journal(following, deadline)
-        work_files.write(path, meta, self.name, DurableCopy(self.options, following, unfinished))
+        work_files.write(path, meta, self.name, DurableCopy(self.options, following, unfinished, self.rewinds))
         self.window.note_synced(finishes)
 
     def _sync_journal(self, following: int, deadline: Deadline) -> None:

@@ -566,3 +566,12 @@ def test_close_ends_a_take_that_waits(path):
     worker.close()
     thread.join()
     assert raised
+
+
+def test_after_a_rewind_a_record_that_is_rejected_again_has_another_letter(path, tmp_path):
+    fill(path, 1)
+    for _ in range(2):
+        with open_worker(path, dead_letters=tmp_path / "dead") as worker:
+            worker.take()[0].reject("broken")
+        jlog.Journal(path).set_subscriber("billing", 0)
+    assert len(jlog.Journal(tmp_path / "dead")) == 2

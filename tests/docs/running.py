@@ -200,4 +200,4 @@ def ending_program(program: str) -> str:
 def ending(line: str) -> str:
     """Returns the line with the options that let its commands end where their sources end now."""
     line = re.sub(r"--trigger \d+\w*", "--trigger available-now", line)
-    return line if "--until-end" in line else re.sub(rf"\bjlogtool (?:{'|'.join(CAN_END)})\b", r"\g<0> --until-end", line)
+    return line if "--until-end" in line else re.sub(rf"\bjlogtool (?:{'|'.join(CAN_END)})\b(?!-)", r"\g<0> --until-end", line)

@@ -22,6 +22,8 @@ from jlog.urls import open_journal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from jlog.positions.position_files import SharedWork
+
 
 @click.group(cls=Group)
 def subscriber() -> None:
@@ -39,6 +41,9 @@ def subscriber() -> None:
 def list_subscribers(journal: str, as_json: bool) -> None:
     """List the subscribers of JOURNAL: the position of each, its lag in records, and whether a process reads as it.
 
+    With --json, one that workers share also has how many records are taken, delayed, done after the oldest unfinished
+    one, and unfinished, and its workers.
+
     \b
     Examples:
       jlogtool subscriber ls /var/lib/events
@@ -50,12 +55,19 @@ def list_subscribers(journal: str, as_json: bool) -> None:
 def print_positions(found: Mapping[str, jlog.Position], fields: tuple[str, ...], as_json: bool) -> None:
     rows = [{"name": name} | {field: getattr(at, field) for field in fields} for name, at in found.items()]
     if as_json:
-        print_json(rows)
+        print_json([row | _work(found[row["name"]].work) for row in rows])
         return
     columns = {"sequence": "sequence ", "lag": "lag ", "busy": "busy"}
     print_table(
         ["name", *(columns[field] for field in fields)],
         [[_cell(cell) for cell in row.values()] for row in rows],
+    )
+
+
+def _work(work: SharedWork | None) -> dict[str, Any]:
+    """Returns the fields of a subscriber that workers share."""
+    return (
+        {} if work is None else {field: getattr(work, field) for field in ("taken", "delayed", "done", "unfinished", "workers")}
     )
 
 

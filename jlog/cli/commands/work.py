@@ -1,0 +1,131 @@
+"""`jlogtool work` and `jlogtool work-retry`."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import threading
+from typing import Any
+
+import click
+
+import jlog
+from jlog.cli.arguments.parameters import PATH, POSITION, PositionArgument, checked, journal_or_topic_argument
+from jlog.cli.terminal.output import complain
+
+REJECTED = 100  # exit code of a command that does not want the record at all
+LOOK_SECONDS = 0.5  # between two looks whether other workers have finished the last record
+
+
+@click.command()
+@journal_or_topic_argument
+@click.argument("name")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Commands at a time.")
+@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N", help="Reject a record that has failed N times.")
+@click.option("--dead-letters", type=PATH, metavar="DIR", help="The journal that takes rejected records.")
+@click.option("--order", type=click.Choice(["any", "key"]), help="key: records of one key one after the other, in order.")
+@click.option("--lease", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="How long a command may take.")
+@click.option("--start", type=POSITION, default="begin", show_default=True, help="Where a new subscriber begins.")
+@click.option("--until-end", is_flag=True, help="End once every record that is there now is finished.")
+def work(
+    journal: str,
+    name: str,
+    command: tuple[str, ...],
+    jobs: int,
+    until_end: bool,
+    start: PositionArgument,
+    lease: float | None,
+    **options: Any,
+) -> None:
+    """Run COMMAND for each record of JOURNAL that the subscriber NAME has not finished. Any number of these may run at the
+    same time, in any number of processes: each record goes to one of them.
+
+    The value is on the command's standard input; JLOG_SEQUENCE, JLOG_KEY and JLOG_ATTEMPT are in its environment
+    (JLOG_KEY_BASE64 in place of JLOG_KEY for a key that is not UTF-8 or has a NUL). Exit code 0 finishes the record.
+    100 rejects it: it goes to the dead letters. With any other one it comes again later, after 1, 2, 4, … up to 60
+    seconds.
+
+    --max-attempts, --dead-letters and --order belong to the subscriber: they hold until they are changed, while no
+    other worker lives. On SIGTERM and Ctrl-C it lets the commands end that run, and begins no other.
+
+    \b
+    Examples:
+      jlogtool work /var/lib/jobs resize -j 4 -- ./resize
+      jlogtool work /var/lib/jobs mail --max-attempts 5 --dead-letters /var/lib/jobs.dead -- ./mail
+    """
+    if shutil.which(command[0]) is None:
+        raise click.UsageError(f"there is no command {command[0]!r}")
+    with checked():
+        worker = jlog.open_worker(journal, name, start=start, lease=lease, **options)
+    with worker:
+        end = jlog.Journal(worker.path).next_sequence if until_end else None
+
+        def handle(task: jlog.Task) -> None:
+            _run(command, task)
+            stop_at_end()
+
+        def stop_at_end() -> bool:
+            if end is not None and worker.committed >= end:
+                worker.stop()
+                return True
+            return False
+
+        if stop_at_end():
+            return
+        ended = threading.Event()
+        if end is not None:
+            threading.Thread(target=_watch, args=(stop_at_end, ended), daemon=True).start()
+        try:
+            worker.run(handle, threads=jobs, grace=float("inf") if lease is None else lease)
+        finally:
+            ended.set()
+
+
+def _watch(stop_at_end: Any, ended: threading.Event) -> None:
+    while not ended.wait(LOOK_SECONDS) and not stop_at_end():
+        pass
+
+
+def _run(command: tuple[str, ...], task: jlog.Task) -> None:
+    environment = {**os.environ, "JLOG_SEQUENCE": str(task.sequence), "JLOG_ATTEMPT": str(task.attempt), **_key(task.key)}
+    # Ctrl-C is for jlogtool, which lets the command end.
+    done = subprocess.run(command, input=task.value or b"", env=environment, start_new_session=True, check=False)
+    reason = f"{command[0]} ended with {done.returncode}"
+    if done.returncode == 0:
+        task.ack()
+    elif done.returncode == REJECTED:
+        task.reject(reason)
+    else:
+        complain(f"record {task.sequence}: {reason} in attempt {task.attempt}")
+        task.nack(reason=reason)
+
+
+def _key(key: bytes | None) -> dict[str, str]:
+    if key is None:
+        return {}
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    return {"JLOG_KEY": text} if "\0" not in text else {"JLOG_KEY_BASE64": base64.b64encode(key).decode()}
+
+
+@click.command("work-retry")
+@click.argument("dead", type=PATH)
+@click.argument("journal", type=PATH, required=False)
+def work_retry(dead: str, journal: str | None) -> None:
+    """Append the dead letters in the journal DEAD to the journals that they came from, or to JOURNAL, each once: a second
+    call appends only those that have come since. It prints how many there were.
+
+    \b
+    Examples:
+      jlogtool work-retry /var/lib/jobs.dead
+      jlogtool work-retry /var/lib/jobs.dead /var/lib/jobs
+    """
+    from jlog.working.retry import retry
+
+    with checked():
+        click.echo(f"{retry(dead, journal)} records")

@@ -1,0 +1,185 @@
+"""Worker.run() and the coroutines of a Worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+import jlog
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "j"
+    with jlog.Writer(path) as writer:
+        writer.extend([b"%d" % i for i in range(20)])
+    return path
+
+
+def open_worker(path, **options):
+    return jlog.Worker(path, "billing", backoff=(0.001, 0.001), **options)
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_run_finishes_every_record_and_tries_failed_ones_again(path, threads):
+    done, failed = [], set()
+
+    def handle(task):
+        if task.sequence % 5 == 0 and task.attempt == 1:
+            failed.add(task.sequence)
+            raise ValueError("not yet")
+        done.append(task.sequence)
+        if len(done) == 20:
+            worker.stop()
+
+    with open_worker(path) as worker:
+        worker.run(handle, threads=threads)
+        assert worker.committed == 20
+    assert sorted(done) == list(range(20))
+    assert failed == {0, 5, 10, 15}
+
+
+def test_stop_lets_a_task_in_work_end(path):
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(_):
+        started.set()
+        go_on.wait()
+
+    with open_worker(path) as worker:
+        thread = threading.Thread(target=worker.run, args=(handle,))
+        thread.start()
+        started.wait()
+        worker.stop()
+        go_on.set()
+        thread.join()
+        assert worker.committed == 1
+
+
+def test_after_the_grace_time_a_task_is_given_back(path):
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(_):
+        started.set()
+        go_on.wait()
+
+    with open_worker(path) as worker, open_worker(path) as other:
+        thread = threading.Thread(target=worker.run, args=(handle,), kwargs={"grace": 0})
+        thread.start()
+        started.wait()
+        worker.stop()
+        thread.join()
+        (again,) = other.take(timeout=0)
+        go_on.set()
+        assert (again.sequence, again.attempt) == (0, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_run_and_its_handler_is_restored(path, number):
+    before = signal.getsignal(number)
+    with open_worker(path) as worker:
+        worker.run(lambda task: os.kill(os.getpid(), number) if task.sequence == 3 else None)
+        assert worker.committed >= 4
+    assert signal.getsignal(number) is before
+
+
+def test_run_raises_what_is_not_an_exception_of_the_task(path):
+    def handle(_):
+        raise SystemExit(3)
+
+    with open_worker(path) as worker:
+        with pytest.raises(SystemExit):
+            worker.run(handle)
+        worker_again = worker.take(timeout=0)
+        assert [task.attempt for task in worker_again] == [1]
+
+
+def test_a_task_that_handle_has_finished_itself_stays_so(path):
+    def handle(task):
+        if task.sequence == 1:
+            task.reject("unwanted")
+            worker.stop()
+
+    with open_worker(path) as worker:
+        worker.run(handle)
+        assert worker.committed == 2
+
+
+# --- Coroutines ---------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_come_to_a_coroutine(path):
+    async def work():
+        found = []
+        async for task in worker.tasks_async(timeout=0):
+            found.append(task.sequence)
+            task.ack()
+        return found
+
+    with open_worker(path) as worker:
+        assert asyncio.run(work()) == list(range(20))
+        assert worker.committed == 20
+
+
+def test_a_coroutine_waits_for_what_is_appended(path):
+    async def work():
+        waiting = asyncio.create_task(worker.take_async(10))
+        await asyncio.sleep(0)
+        writer.append(b"late")
+        return [task.value for task in await waiting]
+
+    with jlog.Writer(path) as writer, open_worker(path, window=100) as worker:
+        worker.ack(worker.take(20))
+        assert asyncio.run(work()) == [b"late"]
+
+
+def test_a_take_that_ends_or_is_cancelled_leaves_nothing_taken(path):
+    async def work():
+        assert await worker.take_async(timeout=0.01) == []
+        waiting = [asyncio.create_task(worker.take_async()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    with jlog.Writer(path) as writer, open_worker(path) as worker, open_worker(path) as other:
+        worker.ack(worker.take(20))
+        asyncio.run(work())
+        writer.append(b"late")
+        assert [task.value for task in other.take(timeout=30)] == [b"late"]
+
+
+def test_many_coroutines_get_different_records(path):
+    async def work(found):
+        async for task in worker.tasks_async(timeout=0.05):
+            found.append(task.sequence)
+            await asyncio.sleep(0)
+            task.ack()
+
+    async def main():
+        found = []
+        await asyncio.gather(*(work(found) for _ in range(5)))
+        return found
+
+    with open_worker(path) as worker:
+        assert sorted(asyncio.run(main())) == list(range(20))
+
+
+def test_close_ends_a_coroutine_that_waits(path):
+    async def work():
+        waiting = asyncio.create_task(worker.take_async())
+        await asyncio.sleep(0.01)
+        worker.close()
+        with pytest.raises(jlog.JournalClosed):
+            await waiting
+
+    with open_worker(path) as worker:
+        worker.ack(worker.take(20))
+        asyncio.run(work())

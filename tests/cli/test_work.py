@@ -1,0 +1,105 @@
+"""`jlogtool work` and `work-retry`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import jlog
+from cli.command import do, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def work(journal: Path, script: str, *options: object) -> None:
+    do("work", journal, "resize", *options, "--until-end", "--", "sh", "-c", script)
+
+
+def test_the_command_is_run_once_for_each_record(numbers: Path, tmp_path: Path) -> None:
+    work(numbers, f'cat > {tmp_path}/"$JLOG_SEQUENCE.done"', "-j", 4)
+    for number in range(100):
+        assert (tmp_path / f"{number}.done").read_text() == str(number)
+    assert do("subscriber", "ls", numbers, "--json").json == [
+        {
+            "name": "resize",
+            "sequence": 100,
+            "lag": 0,
+            "busy": False,
+            "taken": 0,
+            "delayed": 0,
+            "done": 0,
+            "unfinished": 0,
+            "workers": [],
+        }
+    ]
+
+
+def test_ls_counts_what_is_taken_delayed_and_done(numbers: Path) -> None:
+    with jlog.Worker(numbers, "resize") as worker:
+        tasks = worker.take(10)
+        tasks[3].ack()
+        tasks[4].ack()
+        tasks[5].nack(delay=3600)
+        (found,) = do("subscriber", "ls", numbers, "--json").json
+    assert found == {
+        "name": "resize",
+        "sequence": 0,
+        "lag": 100,
+        "busy": True,
+        "taken": 7,
+        "delayed": 1,
+        "done": 2,
+        "unfinished": 98,
+        "workers": [{"pid": os.getpid(), "taken": 7}],
+    }
+
+
+def test_the_exit_code_finishes_rejects_or_gives_back(journal: Path, tmp_path: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.extend([b"done", b"unwanted", b"flaky"], keys=[b"k", b"a\0b", None])
+    script = f"""
+        value=$(cat); echo "$value $JLOG_ATTEMPT ${{JLOG_KEY-none}} ${{JLOG_KEY_BASE64-none}}" >> {tmp_path}/log
+        case $value in unwanted) exit 100;; flaky) test "$JLOG_ATTEMPT" = 2 || exit 1;; esac"""
+    options = ("--dead-letters", tmp_path / "dead", "--max-attempts", 3, "--until-end")
+    found = run("work", journal, "resize", *options, "--", "sh", "-c", script)
+    assert (found.code, found.err) == (0, "jlogtool: record 2: sh ended with 1 in attempt 1\n")
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "done 1 k none",
+        "unwanted 1 none YQBi",
+        "flaky 1 none none",
+        "flaky 2 none none",
+    ]
+    with jlog.Reader(tmp_path / "dead") as reader:
+        assert [(record.value, dict(record.headers)["jlog.work.reason"]) for record in reader] == [
+            (b"unwanted", b"sh ended with 100")
+        ]
+
+
+def test_a_command_that_does_not_exist_is_refused(numbers: Path) -> None:
+    found = run("work", numbers, "resize", "--", "no-such-command")
+    assert found.code == 2
+    assert "there is no command 'no-such-command'" in found.err
+    assert jlog.Journal(numbers).subscribers() == {}
+
+
+def test_dead_letters_are_put_back_once(journal: Path, tmp_path: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"poison", key=b"k", headers=[("own", b"1")])
+    work(journal, "exit 100", "--dead-letters", tmp_path / "dead")
+    assert do("work-retry", tmp_path / "dead").out == b"1 records\n"
+    assert do("work-retry", tmp_path / "dead").out == b"0 records\n"
+    with jlog.Reader(journal) as reader:
+        first, again = reader
+    assert (again.value, again.key, again.headers) == (first.value, first.key, first.headers)
+    assert again.timestamp == first.timestamp
+
+
+def test_a_retry_that_was_killed_before_its_commit_appends_nothing_twice(journal: Path, tmp_path: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"poison")
+    work(journal, "exit 100", "--dead-letters", tmp_path / "dead")
+    do("work-retry", tmp_path / "dead")
+    do("subscriber", "set", tmp_path / "dead", "work-retry", "begin")
+    assert do("work-retry", tmp_path / "dead").out == b"0 records\n"
+    assert len(jlog.Journal(journal)) == 2
