@@ -191,6 +191,12 @@ class Pipeline:
             raise ValueError(
                 f"--adopt needs a new --checkpoint: {plan.checkpoint} has batches of another pipeline than {plan.dest}"
             )
+        bad, last = tables.quarantine.last_batch(), tables.records.last_batch()
+        if bad is not None and bad > (-1 if last is None else last):
+            raise JournalError(
+                f"{plan.quarantine} has bad records of batch {bad}, which {plan.dest} has not taken. They come again, and "
+                "would be there twice: name another --quarantine"
+            )
         Inputs(plan, RECORDS, checkpoint.query(RECORDS)).begin_after(state.end or [])
         tables.quarantine.adopt()
         tables.records.adopt()

@@ -26,7 +26,7 @@ REPLACED = {
     r"\bcarry_through\b|\bcarries through\b": "run",
     r"\b(?:switched|switches) away\b": "rotate",
     r"\bholes? in the numbers\b": "gap",
-    r"\badopt": "ingest",
+    r"\badopt\w*(?: \w+)? (?:files?|segments?)\b": "ingest",  # a pipeline adopts a table, and a writer ingests a file
     r"\bclass Member\b|\bcdef struct Call\b": "WritingProcess, Operation",
 }
 

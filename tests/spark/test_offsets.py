@@ -216,6 +216,28 @@ def test_the_subscriber_moves_after_a_synced_checkpoint(root: Path, tmp_path: Pa
         assert synced[str(tmp_path / "checkpoint" / name)] == 0
 
 
+def test_the_subscribers_of_many_journals_move_after_one_sync_of_the_checkpoint(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("offsets/0", "commits/0"):
+        (tmp_path / "checkpoint" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "checkpoint" / name).write_text("v1")
+    synced, sync = [], os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    reader = stream(root, journalPattern="large|little", subscriber="lake", checkpointLocation=tmp_path / "checkpoint")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    synced.clear()
+    monkeypatch.setattr(os, "fsync", note)
+    reader.commit(end)
+    assert synced.count(str(tmp_path / "checkpoint" / "offsets" / "0")) == 1
+    for name in ("large", "little"):
+        assert jlog.Journal(root / name).subscribers()["lake"].lag == 0
+
+
 def test_a_subscriber_that_something_else_has_moved_ends_the_query_or_is_logged(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -41,11 +41,12 @@ Entries = list[dict[str, Any]]  # of one version in Delta's log
 @dataclass(frozen=True)
 class Commit:
     """A version of the table that a pipeline has committed. attempt: grows with each batch that was taken back, since Delta
-    would skip the batch's number for the same writer."""
+    would skip the batch's number for the same writer. is_first: it claims a table that belonged to no pipeline."""
 
     version: int
     state: TableState
     attempt: int = 0
+    is_first: bool = False
 
     @classmethod
     def of(cls, version: int, entries: Entries) -> Commit | None:
@@ -53,12 +54,13 @@ class Commit:
         for text in (entry["commitInfo"].get("userMetadata") for entry in entries if "commitInfo" in entry):
             if text is not None and text.startswith(f'{{"{PROPERTY}": {{'):
                 state = replace(TableState.of(json.dumps(json.loads(text)[PROPERTY])), rows=_rows_in(entries))
-                return cls(version, state, json.loads(text)["attempt"])
+                return cls(version, state, json.loads(text)["attempt"], json.loads(text)["is_first"])
         return None
 
 
-def _note(state: TableState, attempt: int) -> str:
-    return json.dumps({PROPERTY: json.loads(replace(state, rows=0).as_json), "attempt": attempt})
+def _note(state: TableState, attempt: int, *, is_first: bool = False) -> str:
+    found = json.loads(replace(state, rows=0).as_json)
+    return json.dumps({PROPERTY: found, "attempt": attempt, "is_first": is_first})
 
 
 class DeltaTable(CatalogTable):
@@ -106,15 +108,20 @@ class DeltaTable(CatalogTable):
         return None if claim is None else Commit(-1, replace(TableState.of(claim), is_partial=True))
 
     def _commit_before(self, end: int) -> Commit | None:
-        """Returns the newest commit of a pipeline below this version. A table that others have restored is what it was."""
-        upto = end - 1
+        """Returns the newest commit of a pipeline below this version. A table that others have restored is what it was. A first
+        claim counts only where no other pipeline has the table already: of several, the earliest one."""
+        upto, newest = end - 1, None
         for version, entries in self._history(end):
             found = Commit.of(version, entries) if version <= upto else None
             if found is not None:
-                return found
-            if version <= upto:
+                if newest is not None and newest.state.pipeline == found.state.pipeline:
+                    return newest
+                newest = found
+                if not found.is_first:
+                    return found
+            elif version <= upto:
                 upto = self._restored_to(version, entries)
-        return None
+        return newest
 
     def _restored_to(self, version: int, entries: Entries) -> int:
         """Returns the version to which this one has restored the table; or itself."""
@@ -163,27 +170,27 @@ class DeltaTable(CatalogTable):
     # --- Adding -------------------------------------------------------------------------------------------------------
 
     def claim(self, new: TableState, known: TableState | None) -> None:
-        """Delta does not compare before it sets a property. So the first one of several claims counts: a pipeline that finds
-        another's between what it knew and its own puts that back."""
-        before = self._version()
-        if self.state() != known:
+        """Delta does not compare before it sets a property. So what counts is looked at afterwards, by the order of commits."""
+        before = self._newest()
+        if (None if before is None else before.state) != known:
             raise AnotherPipeline(self.name, self.state())
         try:
-            self._set_claim(new)
+            with self._noted(_note(new, 0, is_first=known is None)):
+                self._set_property(new)
         except (PySparkException, Py4JError) as error:
             if self.state() == known:
                 raise
             raise AnotherPipeline(self.name, self.state()) from error
-        versions = range(before + 1, self._version() + 1)
-        commits = [one for version in versions if (one := Commit.of(version, self._entries(version) or [])) is not None]
-        if commits[0].state.pipeline != new.pipeline:
-            self._set_claim(commits[0].state)
-            raise AnotherPipeline(self.name, commits[0].state)
+        now = self._newest()
+        if now is not None and now.state.pipeline != new.pipeline:
+            self._set_property(now.state)
+        elif now is not None and self._commit_before(now.version) == before:
+            return
+        raise AnotherPipeline(self.name, None if now is None else now.state)
 
-    def _set_claim(self, state: TableState) -> None:
+    def _set_property(self, state: TableState) -> None:
         text = replace(state, rows=0).as_json.replace("\\", r"\\").replace("'", r"\'")
-        with self._noted(_note(state, 0)):
-            self._spark.sql(f"ALTER TABLE {self._sql_name} SET TBLPROPERTIES ('{PROPERTY}' = '{text}')")
+        self._spark.sql(f"ALTER TABLE {self._sql_name} SET TBLPROPERTIES ('{PROPERTY}' = '{text}')")
 
     @contextmanager
     def _noted(self, note: str) -> Iterator[None]:
@@ -238,7 +245,7 @@ class DeltaTable(CatalogTable):
         if self._evolves or any(REFUSED.intersection(name) for name in frame.columns):
             creator = creator.tableProperty(MAPPING, "name")
         try:
-            with self._noted(_note(claim, 0)):
+            with self._noted(_note(claim, 0, is_first=True)):
                 self._partitioned(creator).tableProperty(PROPERTY, claim.as_json).create()
         except (PySparkException, Py4JError) as error:
             if not self.exists():

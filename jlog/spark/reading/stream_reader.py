@@ -117,8 +117,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = {name: begin for name, begin in found.items() if begin is not None}
         left = {name: start.get(name, before_the_first()) for name in sources if name not in begins}
         left.update(self._gone(start))
-        for name, begin in begins.items():  # Spark gives no limit for the last batch of an AvailableNow run
-            self._subscription.move(sources[name], begin)
+        # Spark gives no limit for the last batch of an AvailableNow run.
+        self._subscription.move((sources[name], begin) for name, begin in begins.items())
         self._subscription.log_first()
         backlogs = {name: Range(sources[name], begin, max(begin, ends[name])) for name, begin in begins.items()}
         self._backlogs.note(begins)
@@ -290,9 +290,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: SourcePosition) -> None:
         """Is called when Spark needs no record before `end` any more."""
-        for name, source_position in end.items():
-            if name in self._sources:
-                self._subscription.move(self._sources[name], int(source_position["sequence"]))
+        there = self._sources
+        self._subscription.move((there[name], int(at["sequence"])) for name, at in end.items() if name in there)
 
     def stop(self) -> None:
         """Does nothing, for nothing is held."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import jlog
@@ -15,6 +17,8 @@ from jlog.spark.syncing import sync
 from jlog.storage.meta import read_meta
 
 logger = logging.getLogger("jlog.spark")
+
+AT_ONCE = 16  # journals; the syncs of a disk run side by side
 
 
 class Subscription:
@@ -60,12 +64,20 @@ class Subscription:
         )  # fmt: skip
         self._first_in.clear()
 
-    def move(self, source: SparkSource, sequence: int) -> None:
-        """Moves the subscriber, only forward. A process that holds the name just now keeps it: a later commit moves it as
-        far. Raises JournalError where something else has moved it further than the query is."""
-        if self._name is None or self._moved.get(source.name, -1) >= sequence:
+    def move(self, positions: Iterable[tuple[SparkSource, int]]) -> None:
+        """Moves the subscriber of each journal, only forward, after one sync of the checkpoint, and several at once: each takes
+        a sync of its own."""
+        due = [(source, sequence) for source, sequence in positions if self._moved.get(source.name, -1) < sequence]
+        if self._name is None or not due:
             return
         self._sync_checkpoint()
+        with ThreadPoolExecutor(min(AT_ONCE, len(due))) as pool:
+            list(pool.map(lambda pair: self._move(*pair), due))
+
+    def _move(self, source: SparkSource, sequence: int) -> None:
+        """Moves one. A process that holds the name just now keeps it: a later commit moves it as far. Raises JournalError where
+        something else has moved it further than the query is."""
+        assert self._name is not None
         if source.name not in self._moved:
             self.create(source, sequence)
         try:

@@ -169,20 +169,25 @@ def columns_of(schema: Schema) -> list[str]:
     records."""
     found: list[str] = []
     for field in schema.fields:
-        if field.name in LEFT_OUT:
+        name = field.name.lower()  # as Spark compares them
+        if name in LEFT_OUT:
             continue
-        if field.name not in TAKEN:
+        if name in found:
+            raise ValueError(
+                f"the DataFrame has the column {name} twice, once as {field.name}; leave one out with .select(...)"
+            )
+        if name not in TAKEN:
             raise ValueError(
                 f"a record has no column {field.name!r}: it has value, and optionally key, headers and timestamp. "
                 "Leave others out with .select('value', ...), or put them into value: .selectExpr(\"to_json(struct(*)) AS "
                 'value")'
             )
-        if not _fits(field.name, field.dataType):
+        if not _fits(name, field.dataType):
             raise ValueError(
-                f"the column {field.name} is {field.dataType.simpleString()} and must be {_WANTED[field.name]}; "
+                f"the column {field.name} is {field.dataType.simpleString()} and must be {_WANTED[name]}; "
                 f"cast it, for example .withColumn('{field.name}', ...)"
             )
-        found.append(field.name)
+        found.append(name)
     if "value" not in found:
         raise ValueError(
             f"the DataFrame has no column 'value', which holds the record; it has {', '.join(schema.fieldNames()) or 'none'}. "

@@ -94,7 +94,8 @@ class Staging:
 
     def write(self, batches: Iterator[pyarrow.RecordBatch], columns: list[str], batch: int, partition: int) -> Staged:
         """Stages the rows of a task. A task that fails leaves no file; one that is killed leaves files that nobody asks for."""
-        pieces = _in_pieces(rows.select(columns) for rows in batches if rows.num_rows)
+        lowered = (rows.rename_columns([name.lower() for name in rows.schema.names]) for rows in batches if rows.num_rows)
+        pieces = _in_pieces(rows.select(columns) for rows in lowered)
         files: list[SegmentBuilder] = []
         attempt = secrets.token_hex(8)
         try:

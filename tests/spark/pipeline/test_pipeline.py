@@ -486,14 +486,17 @@ def test_a_batch_that_was_cut_off_is_parsed_in_the_same_way(
         return append(table, *more)
 
     plan = replace(plan, parser=Parser("json"), schema="n int")
+    run(plan, [b'{"n": 0}'])
     with monkeypatch.context() as patch:
         patch.setattr(ParquetTable, "_append", cut)
         with pytest.raises(jlog.JournalError):
             run(plan, [b'{"n": 1}', b"bad", b'{"n": "x"}'])
+    with pytest.raises(jlog.JournalError, match=r"bad has bad records of batch 1, which .* name another --quarantine"):
+        run(replace(plan, checkpoint=f"{plan.checkpoint}.new", adopt=True))
     with pytest.raises(ValueError, match=r'in the middle of a batch .* "n int"'):
         run(replace(plan, schema="n int, m string"))
     run(plan)
-    assert [row["n"] for row in rows(plan.dest)] == [1]
+    assert [row["n"] for row in rows(plan.dest)] == [0, 1]
     assert [row["value"] for row in rows(plan.quarantine)] == [b"bad", b'{"n": "x"}']
 
 

@@ -15,7 +15,6 @@ import time
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -83,7 +82,7 @@ class Verbs:
             frame.writeTo(IcebergTable(self._spark, place)._sql_name).append()
 
     def checkpoint(self, place: str, pipeline: str) -> str:
-        return f"{self._folder}/{quote(place, '')}.{pipeline}"
+        return f"{place if '/' in place else self._folder + '/' + place}.{pipeline}"
 
     def create(self, kind: str, place: str) -> None:
         """Creates a table without rows, as another writer does."""
@@ -109,7 +108,7 @@ class Verbs:
 
     def write_at_once(self, kind: str, place: str, pipelines: list[str]) -> list[str]:
         """Has pipelines that all have found the table free add a batch in the same moment. Returns the errors."""
-        tables = [self._table(kind, place, pipeline) for pipeline in pipelines]
+        tables = [Verbs(self._spark.newSession(), self._folder)._table(kind, place, pipeline) for pipeline in pipelines]
         assert [table.compare() for table in tables] == [None] * len(tables)
         together, errors = threading.Barrier(len(tables)), []
 
@@ -117,7 +116,8 @@ class Verbs:
             new = TableState(pipeline, pipeline).after(BatchId(0, "aa"))
             together.wait()
             try:
-                table.table.write(new, None, self._spark.range(20).toDF("id"), lambda _: None)
+                spark: SparkSession = table.table._spark  # type: ignore[attr-defined]
+                table.table.write(new, None, spark.range(20).toDF("id"), lambda _: None)
             except (JournalError, PySparkException, Py4JError) as error:
                 errors.append(f"{type(error).__name__}: {error}")
 

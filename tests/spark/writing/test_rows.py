@@ -52,6 +52,12 @@ def test_without_rows_there_is_a_journal_without_records(spark: SparkSession, tm
     assert values(tmp_path / "journal") == []
 
 
+def test_names_of_columns_are_compared_as_spark_compares_them(spark: SparkSession, tmp_path: Path) -> None:
+    save(spark.sql("SELECT 'x' AS Value, 'k' AS KEY, 7 AS Sequence"), tmp_path / "journal")
+    (record,) = records(tmp_path / "journal")
+    assert (record.value, record.key, record.sequence) == (b"x", b"k", 0)
+
+
 def test_extra_columns_of_a_read_journal_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql("SELECT 7L AS sequence, 'x' AS value, 'elsewhere' AS journal")
     save(frame, tmp_path / "journal")
