@@ -22,8 +22,9 @@ from jlog.flow.ends import (
     changed_by,
 )
 from jlog.flow.letters import DeadLetters, End, Made
+from jlog.flow.normal import apply
 from jlog.flow.options import FlowOptions
-from jlog.flow.records import Function, RecordLike, apply
+from jlog.flow.records import Function, RecordLike
 from jlog.flow.stats import FlowStats
 from jlog.flow.stop import Stopped
 
@@ -302,7 +303,7 @@ class Flow:
         if self._options.refused == "stop":
             self._end = End(index, where, reason, getattr(origin, "sequence", None), cause)
             return False
-        self._options.on_event(f"{where} is refused: {reason}")
+        self._options.on_event(f"{where} is refused: {reason} (on its way to {self.sink.where})")
         self.sink.leave_out()
         if self._letters is not None:
             self._letters.add(record, where, reason, origin)
@@ -362,8 +363,8 @@ class Flow:
         self._end = None
         self._open = False  # a further step takes the record again
         found = RecordRefused(
-            f"{end.where} is refused: {end.reason}; all before it has been moved; skip it (--refused skip), put it with the "
-            f"dead letters (--refused dead-letter), or change the sink",
+            f"{end.where} is refused: {end.reason}; all before it has been moved to {self.sink.where}; skip it (--refused "
+            f"skip), put it with the dead letters (--refused dead-letter), or change the sink",
             end.sequence,
         )
         found.__cause__ = end.cause

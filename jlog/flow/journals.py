@@ -11,7 +11,7 @@ from jlog.errors import JournalError, JournalFull, PositionLost, RecordTooLarge
 from jlog.flow import stored_positions
 from jlog.flow.ends import Lag, Place, Refuse, Refused, Retry, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.options import nothing
-from jlog.flow.records import RecordColumns, RecordLike, columns_of
+from jlog.flow.records import RecordLike, columns_of
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.record import RecordBatch
@@ -291,12 +291,29 @@ class JournalSink:
             return int(add_to(self._body, refuse))
         try:
             found = columns_of(batch)
-        except Refused:
-            found = _without_refused(batch, refuse)
-        if found.value_bytes > VALUE_BYTES:
-            found = _without_refused(batch, refuse)
-        self._body.add_columns(found.values, found.keys, found.headers, found.timestamps_us)
-        return found.value_bytes
+            if found.value_bytes <= VALUE_BYTES:
+                self._body.add_columns(found.values, found.keys, found.headers, found.timestamps_us)
+                return found.value_bytes
+        except (Refused, ValueError):
+            pass  # of one of the records: nothing of the batch is in the body
+        return self._write_each(batch, refuse)
+
+    def _write_each(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
+        """Writes the records one by one, without those that no journal can store."""
+        value_bytes = 0
+        for index, record in enumerate(batch):
+            reason, size = "", len(record.value or b"")
+            if size > VALUE_BYTES:
+                reason = f"{size} bytes are more than the 1 GiB that a value may have"
+            else:
+                try:
+                    self._body.add_columns([record.value], [record.key], [record.headers], [record.timestamp_us])
+                    value_bytes += size
+                except (Refused, ValueError) as error:
+                    reason = str(error)
+            if reason and not refuse(index, record, reason):
+                break
+        return value_bytes
 
     def look(self) -> None:
         """Is always ready: what it cannot write it reports when that is written."""
@@ -344,24 +361,6 @@ class JournalSink:
             self._writer.close()
         finally:
             self._lock.close()
-
-
-def _without_refused(batch: Iterable[RecordLike], refuse: Refuse) -> RecordColumns:
-    """Returns the records without those that no journal can store."""
-    found = RecordColumns()
-    for index, record in enumerate(batch):
-        reason = ""
-        try:
-            headers = record.headers
-        except Refused as error:
-            reason = str(error)
-        if len(record.value or b"") > VALUE_BYTES:
-            reason = f"{len(record.value or b'')} bytes are more than the 1 GiB that a value may have"
-        if not reason:
-            found.add(record, headers)
-        elif not refuse(index, record, reason):
-            break
-    return found
 
 
 def read_source_positions(path: str | os.PathLike[str]) -> SourcePosition:

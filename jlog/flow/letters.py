@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from jlog.errors import JournalFull, PositionLost
 from jlog.flow.ends import Place, Refused, Retry, Sink, Source, SourcePosition
+from jlog.flow.normal import TIME_US_MAX
 from jlog.flow.options import FlowOptions
 from jlog.flow.records import Headers, NewRecord, RecordLike
 from jlog.journal import Journal
@@ -49,12 +50,17 @@ def dead_letter(record: RecordLike, where: str, reason: str, more: Headers = ())
         own: Headers = [header for header in record.headers or () if "\0" not in header[0]]
     except Refused:
         own = ()  # their names are why it is refused: they cannot be said
-    # It keeps its own time, unless that lies in the future, which may be why it is here.
+    # It keeps its own time, unless that lies in the future or fits nowhere, which may be why it is here.
     time_us = record.timestamp_us
-    if time_us is not None and time_us > time.time() * 1e6:
+    if time_us is not None and not -TIME_US_MAX <= time_us <= time.time() * 1e6:
         time_us = None
-    about = [(REASON, reason.encode()[:REASON_BYTES]), (RECORD, where.encode())]
+    about = [(REASON, _encoded(reason)[:REASON_BYTES]), (RECORD, _encoded(where))]
     return NewRecord(record.value, record.key, [*own, *about, *more], time_us)
+
+
+def _encoded(text: str) -> bytes:
+    """Returns the text as UTF-8. An error may quote bytes, and a path may have some, that are not."""
+    return text.encode(errors="backslashreplace")
 
 
 def is_about(header: tuple[str, bytes | None]) -> bool:
@@ -89,7 +95,7 @@ class DeadLetters:
 
     def __init__(self, box: LetterBox, source: Source, sink: Sink) -> None:
         self._box = box
-        self._sink = sink.where.encode()
+        self._sink = _encoded(sink.where)
         self._place = source.place
         self.bytes = 0  # of the letters that are not stored yet, without their headers
         self._letters: list[NewRecord] = []  # of the open transaction, not stored yet
@@ -157,7 +163,7 @@ def _is_behind(place: Place, committed: SourcePosition) -> bool:
 
 def name_of_flow(source: Source, sink: Sink) -> str:
     """Names the flow between the two among those that have one place for their letters."""
-    return hashlib.sha256(f"{source.identity} to {sink.where}".encode()).hexdigest()[:16]
+    return hashlib.sha256(_encoded(f"{source.identity} to {sink.where}")).hexdigest()[:16]
 
 
 class JournalBox:

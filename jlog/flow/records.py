@@ -1,4 +1,4 @@
-"""Records between a source and a sink: their protocol, the results of a function, and batches by column."""
+"""Records between a source and a sink: their protocol, the functions that change them, and batches by column."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
-BYTES = (bytes, bytearray, memoryview, type(None))
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -49,37 +48,6 @@ class NewRecord:
 
 
 Function = Callable[[Any], "RecordLike | bytes | Iterable[RecordLike | bytes] | None"]
-
-
-def apply(function: Function, record: RecordLike) -> list[RecordLike]:
-    """Returns the records that a function makes of one record: none, one or several. Bytes are a new value of the same
-    record."""
-    made = function(record)
-    if made is None:
-        return []
-    several = made if isinstance(made, (list, tuple)) else [made]
-    return [NewRecord.like(record, value=one) if isinstance(one, bytes) else _checked(one) for one in several]
-
-
-def _checked(made: Any) -> RecordLike:
-    if not all(hasattr(made, name) for name in ("value", "key", "headers", "timestamp_us")):
-        raise TypeError(
-            f"a transform must return a record, bytes, a list of them or None, not {type(made).__name__}; "
-            "jlog.NewRecord.like(record, value=...) creates a record"
-        )
-    if not isinstance(made.value, BYTES) or not isinstance(made.key, BYTES):
-        raise TypeError(
-            f"a record's value and key must be bytes or None, not {type(made.value).__name__} and {type(made.key).__name__}"
-        )
-    for name, value in made.headers or ():
-        if not isinstance(name, str) or not isinstance(value, BYTES):
-            raise TypeError(
-                f"a header must be a str and bytes or None, not {type(name).__name__} and {type(value).__name__} (header "
-                f"{name!r})"
-            )
-        name.encode()  # raises UnicodeEncodeError for a name that cannot be sent
-    found: RecordLike = made
-    return found
 
 
 @dataclass

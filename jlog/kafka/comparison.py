@@ -18,7 +18,8 @@ from jlog.kafka.client.records import headers_of
 from jlog.kafka.client.rules import milliseconds
 from jlog.kafka.client.settings import Config
 from jlog.kafka.client.streams import Stream
-from jlog.kafka.ends.topic_sink import SINK, SPREAD_BITS, without_ours
+from jlog.kafka.ends.messages import SPREAD_BITS, without_ours
+from jlog.kafka.ends.topic_sink import SINK
 from jlog.kafka.mirrors import key_of
 from jlog.kafka.pair import FROM_KAFKA, TO_KAFKA, Pair, find_pair
 from jlog.reading.reader import Reader

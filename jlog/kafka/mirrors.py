@@ -15,8 +15,9 @@ from jlog.kafka.client.settings import End, Settings
 from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import TopicUrl, parse, parse_topics
 from jlog.kafka.ends.circles import check_not_captured, check_not_mirrored
+from jlog.kafka.ends.messages import Key, no_key, origin_for_standby, sequence_of
 from jlog.kafka.ends.topic_letters import open_letters
-from jlog.kafka.ends.topic_sink import Key, TopicSink, no_key, origin_for_standby, sequence_of
+from jlog.kafka.ends.topic_sink import TopicSink
 from jlog.kafka.ends.topic_source import TopicSource
 from jlog.positions.names import Start
 

@@ -138,7 +138,7 @@ def test_a_capture_stops_in_each_partition_where_it_was(witness, topic, journal)
 def test_headers_that_are_none_are_told_with_their_record(tmp_path, headers):
     with jlog.Writer(tmp_path / "source") as writer:
         writer.append(b"x")
-    with pytest.raises(RecordRefused, match=r"record 0 is refused: the transform raised (TypeError|UnicodeEncodeError)"):
+    with pytest.raises(RecordRefused, match=r"record 0 is refused: a record's header"):
         jlog.transform(tmp_path / "source", tmp_path / "sink", lambda r: jlog.NewRecord.like(r, headers=headers))
 
 

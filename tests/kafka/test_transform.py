@@ -155,7 +155,7 @@ def test_a_reader_that_skips_records_is_told_which(tmp_path):
         writer.append(b"x")
     said = []
     jlog.transform(tmp_path / "source", tmp_path / "sink", lambda _: 1, refused="skip", on_event=said.append)
-    assert f"{tmp_path}/source: record 0 is refused: the transform raised TypeError" in said[0]
+    assert f"{tmp_path}/source: record 0 is refused: a transform must return a record, bytes" in said[0]
 
 
 def test_a_trial_tells_what_would_be_made_and_writes_nothing(ends):
@@ -233,7 +233,9 @@ def test_a_sink_is_the_same_whichever_way_its_path_is_written(tmp_path, monkeypa
 def test_a_result_that_is_not_a_record_is_refused(tmp_path, made):
     with jlog.Writer(tmp_path / "source") as writer:
         writer.append(b"x")
-    with pytest.raises(RecordRefused, match=r"record 0 is refused: .* (a transform must return|value and key must be bytes)"):
+    with pytest.raises(
+        RecordRefused, match=r"record 0 is refused: (a transform must return|a record's (value|key) must be bytes)"
+    ):
         jlog.transform(tmp_path / "source", tmp_path / "sink", lambda _: made)
 
 

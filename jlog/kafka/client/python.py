@@ -104,12 +104,20 @@ class PythonMessages(list[Any]):
             if part is None:
                 part = parts[place] = part_of(message, with_topic)
             headers.append((*(found or ()), *part, (OFFSET, b"%d" % message.offset())))
-        body.add_columns(
+        columns = [
             list(map(Message.value, messages)),
             list(map(Message.key, messages)),
             headers,
             list(map(time_us_of, messages)),
-        )
+        ]
+        try:
+            body.add_columns(*columns)
+        except ValueError:  # of one of them: its time does not fit, for example
+            for at in range(len(own)):
+                try:
+                    body.add_columns(*(column[at : at + 1] for column in columns))
+                except ValueError as error:
+                    return first + at, sum(map(len, messages[:at])), str(error)
         return first + len(own), sum(map(len, messages)), reason
 
 

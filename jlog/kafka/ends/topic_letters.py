@@ -19,7 +19,8 @@ from jlog.kafka.client.rules import overhead_bytes_of
 from jlog.kafka.client.settings import End, Settings
 from jlog.kafka.client.streams import Stream
 from jlog.kafka.client.url import SCHEME, is_topic_name, parse
-from jlog.kafka.ends.topic_sink import TopicSink, without_ours
+from jlog.kafka.ends.messages import without_ours
+from jlog.kafka.ends.topic_sink import TopicSink
 from jlog.kafka.ends.topic_source import TopicSource
 
 SINCE = "since"  # row of the table: where the letters begin that may be those of a transaction that did not count

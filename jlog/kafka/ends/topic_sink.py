@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
-from jlog._core.kafka.producer import NOT_PLAIN, SENT
-from jlog.flow.ends import Refuse, Refused, SourcePosition, SourcePositionChange, changed_by
+from jlog.flow.ends import Refuse, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.options import nothing
 from jlog.flow.records import Headers, RecordLike
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.clients import AnyProducer
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.errors import REFUSED, TopicChanged, code_of, describe, unsettled
-from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP
-from jlog.kafka.client.native import NativeProducer
-from jlog.kafka.client.rules import Rules, overhead_bytes_of
+from jlog.kafka.client.errors import TopicChanged, unsettled
+from jlog.kafka.client.rules import Rules
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import check_prefix, ensure_table, read_table
 from jlog.kafka.client.topology import Watcher
 from jlog.kafka.client.transactions import Transactions
 from jlog.kafka.client.url import TopicUrl
-from jlog.record import RecordBatch
+from jlog.kafka.ends.messages import Key, Messages
 
-NUL = "the name of one of its headers has a NUL"
 SINK = "sink"  # the sink's own row in the table
-SPREAD_BITS = 10  # records without a key go to one partition 1024 at a time
 
 _SET_POSITION = (
     "Move everything again with `jlogtool mirror positions set SOURCE SINK begin`, or only new records with `… SINK end`"
 )
-
-Key = Callable[[RecordLike], "bytes | None"]
 
 
 class TopicSink:
@@ -78,15 +71,14 @@ class TopicSink:
         self.replication_factor = replication_factor
         self.table = settings.names.table(topic, identity)
         self._stop = stop
-        self._key = key
         self._partition = partition
         self._making: dict[str, Any] = {"partitions": partitions, "create": create, "config": topic_config}
         self._check = check_topic
-        self._origin = origin
         self._about = dict(about)
         self._transactions = Transactions(
             settings, self.cluster, stop, topic=topic, table=self.table, check_topic=self._check_there
         )
+        self._messages = Messages(topic, self._transactions, stop, partition=partition, key=key, origin=origin)
         self._source_positions: SourcePosition = {}
         self._prepared: SourcePositionChange = {}
         self._anew: SourcePosition = {}  # the sink's own row, where it goes with a position that is set
@@ -185,123 +177,12 @@ class TopicSink:
 
     def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
         producer = self._begun()
-        if isinstance(batch, RecordBatch) and isinstance(producer, NativeProducer) and self._is_plain():
-            return self._write_whole(producer, batch, refuse)
-        produce, name, key_of = producer.produce, self.name, self._key
         assert self._topic is not None
         assert self._rules is not None
-        partitions, rules = self._topic.partitions, self._rules
-        spread = partitions > 1 and self._partition is None
-        limit, keyed = rules.limit_bytes, rules.needs_key
-        earliest_ms, latest_ms = rules.times_ms()
-        partition, size, beside = self._partition or 0, 0, 0
-        for index, record in enumerate(batch):
-            value, time_us = record.value, record.timestamp_us
-            reason = ""
-            try:
-                headers = record.headers
-                if headers and any("\0" in name for name, _ in headers):  # the client would cut the name there
-                    reason = NUL
-            except Refused as error:
-                reason, headers = str(error), ()
-            key = record.key if key_of is None or reason else key_of(record)
-            if spread:
-                partition = partition_of(record, key, partitions)
-            time_ms = 0 if time_us is None else time_us // 1000 or 1  # milliseconds(), without the call
-            length = len(value) if value else 0
-            if not reason and (length > limit or not earliest_ms <= time_ms <= latest_ms or (keyed and key is None)):
-                reason = rules.refusal(record, key)
-            if not reason:
-                if headers or self._origin is not None:
-                    headers = without_ours(headers)
-                    if self._origin is not None:
-                        headers = [*headers, *self._origin(record)]
-                    beside += overhead_bytes_of(key, headers)
-                elif key:
-                    beside += len(key)
-                try:
-                    if headers:
-                        produce(name, value, key, partition, None, None, time_ms, headers)
-                    else:
-                        produce(name, value, key, partition, None, None, time_ms)
-                except (BufferError, KafkaException):
-                    reason = self._produce_late(name, value, key, partition, None, None, time_ms, [*headers])
-            if not reason:
-                size += length
-            elif not refuse(index, record, reason):
-                break
-        self.overhead_bytes += beside
+        value_bytes, beside_bytes = self._messages.send(producer, batch, refuse, self._topic.partitions, self._rules)
+        self.overhead_bytes += beside_bytes
         self._transactions.poll(0)
-        return size
-
-    def _is_plain(self) -> bool:
-        """Returns whether the core can build the messages: no Python function decides what is in them."""
-        return self._key in (None, no_key) and self._origin in (None, sequence_of, origin_for_standby)
-
-    def _write_whole(self, producer: NativeProducer, batch: RecordBatch, refuse: Refuse) -> int:
-        """Does what write() does, without an object for each record."""
-        assert self._topic is not None
-        assert self._rules is not None
-        rules = self._rules
-        sending = producer.sending(
-            self.name,
-            partition=self._partition,
-            partitions=self._topic.partitions,
-            spread_bits=SPREAD_BITS,
-            without_key=self._key is no_key,
-            needs_key=rules.needs_key,
-            limit_bytes=rules.limit_bytes,
-            times_ms=rules.times_ms(),
-            ours=OURS_PREFIX,
-            sequence_header=None if self._origin is None else SEQUENCE,
-            timestamp_header=TIMESTAMP if self._origin is origin_for_standby else None,
-        )
-        sending.begin(batch)
-        while (code := sending.send()) != SENT:
-            if code == KafkaError._QUEUE_FULL:
-                self._transactions.poll(self._stop.slice())
-            elif code == NOT_PLAIN or code in REFUSED:
-                index = sending.index
-                record = batch[index]
-                reason = self._why_not(record) if code == NOT_PLAIN else describe(KafkaError(code))
-                if not refuse(index, record, reason):
-                    break
-                sending.skip()
-            else:
-                raise self._transactions.what_failed(KafkaException(KafkaError(code)), "producing")
-        self.overhead_bytes += sending.beside_bytes
-        self._transactions.poll(0)
-        return sending.value_bytes
-
-    def _why_not(self, record: RecordLike) -> str:
-        """Returns why the core has not sent the record."""
-        assert self._rules is not None
-        if any("\0" in name for name, _ in record.headers):
-            return NUL
-        return self._rules.refusal(record, None if self._key is no_key else record.key) or "it is against a rule of the topic"
-
-    def _produce_late(self, *message: Any) -> str:
-        """Produces a message that the client did not take. Returns why it refuses it; an empty text if it was only full."""
-        try:
-            self._produce(*message)
-        except KafkaException as error:
-            if code_of(error) not in REFUSED:
-                raise self._transactions.what_failed(error, "producing") from None
-            return describe(error.args[0])
-        return ""
-
-    def _produce(self, *message: Any) -> None:
-        """Waits while the queue is full. Raises KafkaException where the client refuses the message."""
-        produce = self._begun().produce
-        while True:
-            try:
-                produce(*message)
-            except (BufferError, KafkaException) as error:
-                if not isinstance(error, BufferError) and code_of(error) != KafkaError._QUEUE_FULL:
-                    raise
-            else:
-                return
-            self._transactions.poll(self._stop.slice())
+        return value_bytes
 
     def leave_out(self) -> None:
         self._begun()
@@ -327,7 +208,7 @@ class TopicSink:
         try:
             for name, source_position in changed.items():
                 row = None if source_position is None else json.dumps(source_position).encode()
-                self._produce(self.table, row, name.encode())
+                self._messages.produce(self._begun(), self.table, row, name.encode())
         except KafkaException as error:
             raise self._transactions.what_failed(error, "producing positions") from None
 
@@ -388,32 +269,6 @@ class TopicSink:
         self._watcher.close()
         self._transactions.close()
         self.cluster.close()
-
-
-def no_key(_: RecordLike) -> None:
-    """Gives a message no key."""
-
-
-def sequence_of(record: Any) -> Headers:
-    return ((SEQUENCE, b"%d" % record.sequence),)
-
-
-def origin_for_standby(record: Any) -> Headers:
-    return ((SEQUENCE, b"%d" % record.sequence), (TIMESTAMP, b"%d" % record.timestamp_us))
-
-
-def partition_of(record: RecordLike, key: bytes | None, partitions: int) -> int:
-    """Returns the partition; -1 leaves it to the client's partitioner. Records without a key are spread by their sequence, so
-    that a comparison knows where each is."""
-    if key is not None:
-        return -1
-    sequence: int = getattr(record, "sequence", -1)
-    return -1 if sequence < 0 else (sequence >> SPREAD_BITS) % partitions
-
-
-def without_ours(headers: Headers) -> Sequence[tuple[str, bytes | None]]:
-    """Returns the headers without those that a capture adds."""
-    return [header for header in headers if not header[0].startswith(OURS_PREFIX)]
 
 
 def read_source_positions(cluster: Cluster, table: str, stop: Stop) -> SourcePosition:
