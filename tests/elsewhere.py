@@ -53,11 +53,14 @@ def run_python(source: str, within: Place = HERE, seconds: float = HUNG_SECONDS)
     assert done.returncode == 0, done.stderr
 
 
-def mounted_by(mount: str, *, host: str | None = None, before: str = "") -> Place:
-    """A place with the mounts of this shell command, and on a host of this name; skips where this user may not mount."""
+def mounted_by(mount: str, *, host: str | None = None, alone: bool = False, before: str = "") -> Place:
+    """A place with the mounts of this shell command, and on a host of this name; alone: with no network but a loopback of its
+    own. Skips where this user may not mount."""
     unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-r", "-m"]
     if host is not None:
         unshare, mount = [*unshare, "-u"], f"{mount} && hostname {host}"
+    if alone:
+        unshare, mount = [*unshare, "-n"], f"{mount} && ip link set lo up"
     try:
         tried = subprocess.run([*unshare, "sh", "-c", mount], capture_output=True, text=True)
     except FileNotFoundError:

@@ -20,6 +20,7 @@ class DryRunSink:
 
     def __init__(self, source_positions: SourcePosition, refusal: Refusal = lambda _: "") -> None:
         self.left_out = 0
+        self.problem = ""
         self.made = 0  # records that it was given, in committed transactions
         self._pending = 0
         self._source_positions = source_positions

@@ -44,6 +44,7 @@ class Source(Protocol):
     """The end that records come from, in an order that is always the same."""
 
     identity: str  # names the source among those of one sink
+    problem: str  # why a part of it cannot be read, while the rest is; empty: all of it is
 
     @property
     def missing(self) -> int:
@@ -92,6 +93,7 @@ class Sink(Protocol):
     """The end that records go to: each transaction stores its records and the source position as a whole, or nothing."""
 
     where: str  # the path or the URL
+    problem: str  # why a part of it takes no records; empty: all of it does
     transaction_records: int  # number of records that suits a transaction
     left_out: int  # records that the open transaction leaves out
     overhead_bytes: int  # bytes of keys and headers in the open transaction, where they count towards its size

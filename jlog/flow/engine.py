@@ -181,6 +181,7 @@ class Flow:
                 self._commit(source_positions)
             elif self._end is None:
                 self.sink.look()
+            self._tell_problem()
             if self._end is not None:
                 raise self._refusal(self._end)
             return moved
@@ -189,6 +190,12 @@ class Flow:
         except Retry as error:
             self._try_again(error)
         return 0
+
+    def _tell_problem(self) -> None:
+        problem = self.source.problem or self.sink.problem
+        if problem and problem != self.stats.problem:
+            self._options.on_event(problem)
+        self.stats.problem = problem
 
     def _ensure_open(self) -> None:
         if self._open:

@@ -47,6 +47,7 @@ class JournalSource:
         on_event: Callable[[str], None] = nothing,
     ) -> None:
         self.missing = 0
+        self.problem = ""
         self._for_standby = for_standby
         self._about: dict[str, Any] = {}
         self._about_at = 0.0
@@ -265,6 +266,7 @@ class JournalSink:
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.left_out = 0
+        self.problem = ""
         self._writer = Writer(path, **options)
         self.where = str(self._writer.path)
         self._body = self._writer.body()

@@ -66,8 +66,11 @@ class FlowCollector(Collector):
         yield from (records, size, age, parts)
 
     def not_ready(self) -> list[str]:
-        """Returns the flows of which one end cannot be reached; everything where there is no flow yet."""
+        """Returns the flows of which one end, or a part of it, cannot be reached; everything where there is no flow yet."""
         flows = [*self._flows.items()]
         if not flows:
             return ["no mirror has begun"]
-        return [f"{name}: {flow.stats.last_error or 'it has not begun'}" for name, flow in flows if not flow.is_open]
+        problems = {
+            name: flow.stats.problem if flow.is_open else flow.stats.last_error or "it has not begun" for name, flow in flows
+        }
+        return [f"{name}: {problem}" for name, problem in problems.items() if problem]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from jlog.flow.ends import Lag
+from jlog.flow.stop import Stopped
 
 LOOK_EVERY = 5.0  # seconds between two looks at the lags
 
@@ -25,6 +26,7 @@ class FlowStats:
     missing: int = 0  # records that retention removed before they were read, and that were passed over
     retries: int = 0
     last_error: str = ""
+    problem: str = ""  # why a part of an end is not moved, while the rest is
 
 
 class Watched(Protocol):
@@ -61,6 +63,8 @@ class Lags:
                 try:
                     lag = flow.lag()
                     self._said.pop(name, None)
+                except Stopped:
+                    continue  # the flow ends
                 except Exception as error:  # noqa: BLE001 - whatever it is, the lags of the others are reported
                     lag = None
                     if self._said.get(name) != str(error):

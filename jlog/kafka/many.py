@@ -48,23 +48,7 @@ BOOT = "import marshal, posix, sys; sys.path[:] = marshal.loads(posix.read(0, 1 
 class Mirrors:
     """Runs all mirrors and captures that `config_file` asks for, each in a process of its own; also those of journals and
     topics that come later. One that cannot go on ends alone and stays in `failures`; one that found no broker, or whose process
-    died, is started again. `flows` has their counts. All processes end with this one, however it ends. The file::
-
-        [kafka]                              # settings of librdkafka, for all
-        "security.protocol" = "SSL"
-
-        [[to-kafka]]
-        journals = "/var/lib/journals/*"     # paths and patterns
-        url = "kafka://localhost:9092"
-        topic = "live.{name}"                # the journal's directory; without it {name}
-        key = "header:user"                  # and the other options of Mirror, transform = "module:function"
-
-        [[from-kafka]]
-        url = "kafka://localhost:9092"
-        topics = ["orders.*", "clicks"]      # names and patterns
-        exclude = ["*.test"]                 # patterns of topics to leave out
-        journal = "/var/lib/copies/{topic}"  # without {topic} all of them go into one
-        writer = { compression = "lz4" }     # options of jlog.Writer
+    died, is started again. `flows` has their counts. All processes end with this one, however it ends.
 
     until_end: each of them ends where its source ended when it began.
     lags: `flows` have their lags too, for which brokers are asked every few seconds.

@@ -14,8 +14,8 @@ from kafka.secured import ANYTHING, Right, Secured, started
 from kafka.witness import Witness
 
 HERE = Path(__file__).parent
-FAULTS = ("test_broker_faults.py", "test_kills.py")
-SECURED = ("test_logins.py", "test_rights.py")
+FAULTS = ("test_broker_faults.py", "test_kills.py", "test_leaderless.py")
+SECURED = ("test_logins.py", "test_rights.py", "test_secured.py")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import confluent_kafka
+
 from jlog._core.kafka.client import Library
 from jlog.kafka.client.library import library
 from jlog.kafka.client.native import NativeConsumer, NativeProducer, are_text
@@ -31,6 +33,16 @@ def open_consumer(settings: Settings, group: str | None, on_commit: OnCommit) ->
     conf = settings.for_consumer() | ({} if group is None else {"group.id": group})
     calls = calls_for(conf)
     return PythonConsumer(conf, on_commit) if calls is None else NativeConsumer(calls, conf, on_commit)
+
+
+def road(settings: Settings) -> str:
+    """Says how a flow with these settings reaches its brokers."""
+    conf = settings.for_admin()
+    protocol = str(conf.get("security.protocol", "plaintext")).upper()
+    mechanism = conf.get("sasl.mechanisms", conf.get("sasl.mechanism"))
+    login = f" with {mechanism}" if protocol.startswith("SASL") and mechanism else ""
+    how = "" if calls_for(conf) is not None else ", with a Python object for each message"
+    return f"{protocol}{login}, librdkafka {confluent_kafka.libversion()[0]}{how}"
 
 
 def calls_for(conf: Mapping[str, Any]) -> Library | None:

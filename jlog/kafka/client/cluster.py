@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
@@ -15,8 +15,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from jlog.errors import JournalNotFound
 from jlog.flow.ends import Retry
 from jlog.flow.stop import Stop
+from jlog.kafka.client.background import answer_of, let_go, when_done
 from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, code_of, told, unsettled
 from jlog.kafka.client.settings import Settings
+
+T = TypeVar("T")
 
 ANSWER_SECONDS = 10.0
 KNOWN_TOPIC = "__consumer_offsets"  # every cluster has it that has ever had a group
@@ -37,6 +40,7 @@ class Topic:
     id: str
     partitions: int
     replicas: int
+    leaderless: tuple[int, ...] = ()  # partitions that cannot be read or written now
 
     def check_has(self, partition: int) -> None:
         """Raises ValueError where the topic has no such partition."""
@@ -46,7 +50,13 @@ class Topic:
 
 def _topic_of(name: str, found: Any) -> Topic:
     replicas = max((len(partition.replicas) for partition in found.partitions), default=0)
-    return Topic(name, str(found.topic_id), len(found.partitions), replicas)
+    leaderless = tuple(partition.id for partition in found.partitions if partition.leader is None or partition.leader.id < 0)
+    return Topic(name, str(found.topic_id), len(found.partitions), replicas, leaderless)
+
+
+def without_leader(name: str, partitions: Sequence[int]) -> str:
+    several = "s" if len(partitions) > 1 else ""
+    return f"partition{several} {', '.join(map(str, partitions))} of topic {name} {'have' if several else 'has'} no leader"
 
 
 class Cluster:
@@ -57,12 +67,18 @@ class Cluster:
         self._stop = stop or Stop()
         self._admin: AdminClient | None = None
 
-    @property
-    def admin(self) -> AdminClient:
+    def __del__(self) -> None:
+        self.close()
+
+    def ask(self, method: str, *arguments: Any, **how: Any) -> Any:
+        """Calls this method of the client, in another thread. Its result is futures, which answer() takes."""
+        return answer_of(partial(self._call, method, *arguments, request_timeout=ANSWER_SECONDS, **how), self._stop)
+
+    def _call(self, method: str, *arguments: Any, **how: Any) -> Any:
         if self._admin is None:
             with told("the settings", self.settings):
                 self._admin = AdminClient(self.settings.for_admin())
-        return self._admin
+        return getattr(self._admin, method)(*arguments, **how)
 
     def answer(self, future: Any, what: str, unreachable_seconds: float = ANSWER_SECONDS, *, needs: str = "") -> Any:
         """Waits for the answer, and looks at whether to stop meanwhile. unreachable_seconds: how long to wait where no broker
@@ -77,34 +93,49 @@ class Cluster:
 
     def _wait(self, future: Any, unreachable_seconds: float) -> Any:
         begun = time.monotonic()
-        self.settings.unreachable = False
-        while True:
-            try:
-                return future.result(self._stop.slice())
-            except FutureTimeout:
-                self.admin.poll(0)  # learns why no broker can be reached
-                patience = unreachable_seconds if self.settings.unreachable else ANSWER_SECONDS
-                if time.monotonic() > begun + patience:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+        self.settings.heard_nothing()
+        done = when_done(future)
+        while not done.acquire(timeout=self._stop.slice()):
+            if self._admin is not None:
+                self._admin.poll(0)  # learns why no broker can be reached
+            patience = UNREACHABLE_SECONDS if self.settings.refused else ANSWER_SECONDS
+            patience = unreachable_seconds if self.settings.unreachable else patience
+            if time.monotonic() > begun + patience:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return future.result()
+
+    def _twice(self, question: Callable[[], T]) -> T:
+        """Asks again where nobody answers, but not all brokers are gone: the client may have asked one that has just died."""
+        try:
+            return question()
+        except Retry as error:
+            if getattr(error.cause, "code", 0) not in TIMED_OUT or self.settings.unreachable:
+                raise
+        return question()
 
     def _forget_client(self) -> None:
         """Drops the client. It keeps asking the broker that it has once chosen, though that one is dead and others live;
         and it keeps the leader's epoch that it has heard of, though brokers refuse it."""
-        self._admin = None
+        clients, self._admin = [self._admin], None
+        if clients != [None]:
+            let_go(clients)
 
     def close(self) -> None:
         """Drops the client. A client that waits for the garbage collector may be freed in a thread of librdkafka's, which ends
         the process."""
-        self._admin = None
+        self._forget_client()
 
     def check(self, topic: str = KNOWN_TOPIC) -> None:
         """Raises Retry where no broker answers a question for this topic. Whatever a broker says of it is an answer.
 
         A question for the cluster would need no topic. But librdkafka (at least up to 2.16) aborts the process where a broker
         that has just started knows no brokers yet: `Assertion 'rko_result' failed`."""
-        answers = self.admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_SECONDS)
         try:
-            self.answer(answers[topic], "asking for the cluster", UNREACHABLE_SECONDS)
+            self._twice(
+                lambda: self.answer(
+                    self.ask("describe_topics", TopicCollection([topic]))[topic], "asking for the cluster", UNREACHABLE_SECONDS
+                )
+            )
         except JournalNotFound:
             pass
         except (BrokerError, Retry) as error:
@@ -122,9 +153,8 @@ class Cluster:
 
     def topic(self, name: str) -> Topic:
         """Finds the topic. Raises JournalNotFound where there is none."""
-        answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
         try:
-            found = self._described(answers[name], name)
+            found = self._twice(lambda: self._described(self.ask("describe_topics", TopicCollection([name]))[name], name))
         except JournalNotFound:
             where = f"kafka://{self.settings.servers}/{name}"
             raise JournalNotFound(f"{where}: there is no such topic; `jlogtool create {where}` creates it", where) from None
@@ -132,11 +162,11 @@ class Cluster:
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
         """Finds these topics. The result lacks those that do not exist."""
-        if not names:
-            return {}
-        answers = self.admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_SECONDS)
+        return self._twice(lambda: self._topics(names)) if names else {}
+
+    def _topics(self, names: Sequence[str]) -> dict[str, Topic]:
         found = {}
-        for name, answer in answers.items():
+        for name, answer in self.ask("describe_topics", TopicCollection(list(names))).items():
             with suppress(JournalNotFound):
                 found[name] = _topic_of(name, self._described(answer, name))
         return found
@@ -147,7 +177,7 @@ class Cluster:
     def names(self) -> list[str]:
         """Lists the names of all topics, without those that Kafka keeps for itself."""
         with told("listing topics", self.settings):
-            found = self.admin.list_topics(timeout=ANSWER_SECONDS).topics
+            found = answer_of(partial(self._call, "list_topics", timeout=ANSWER_SECONDS), self._stop).topics
         return sorted(name for name in found if not name.startswith("__"))
 
     def ensure(
@@ -175,7 +205,7 @@ class Cluster:
         if partitions < 1:
             raise ValueError(f"a topic must have at least 1 partition, not {partitions}")
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config))
-        answers = self.admin.create_topics([new], request_timeout=ANSWER_SECONDS)
+        answers = self.ask("create_topics", [new])
         created = self._unless(
             answers[name], f"creating topic {name}", KafkaError.TOPIC_ALREADY_EXISTS, f"Create on topic {name}"
         )
@@ -195,7 +225,7 @@ class Cluster:
             self._stop.wait(0.05)
 
     def delete(self, name: str) -> None:
-        answers = self.admin.delete_topics([name], request_timeout=ANSWER_SECONDS)
+        answers = self.ask("delete_topics", [name])
         self.answer(answers[name], f"deleting topic {name}", needs=f"Delete on topic {name}")
 
     def _unless(self, future: Any, what: str, code: int, needs: str) -> bool:
@@ -229,7 +259,7 @@ class Cluster:
 
     def _config(self, name: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, name)
-        answers = self.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)
+        answers = self.ask("describe_configs", [resource])
         found = self.answer(answers[resource], f"asking for the settings of topic {name}")
         return {key: entry.value for key, entry in found.items()}
 
@@ -237,13 +267,16 @@ class Cluster:
         """Finds out why deliveries are not acknowledged, as far as possible: the client only says that they timed out."""
         self._forget_client()
         try:
-            answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
+            answers = self.ask("describe_topics", TopicCollection([name]))
             found = self.answer(answers[name], f"asking for topic {name}", UNREACHABLE_SECONDS)
             needed = int(self.config(name).get("min.insync.replicas", 1))
         except JournalNotFound:
             return f"topic {name} is gone"
         except (BrokerError, Retry):
             return f"the brokers do not answer ({self.settings.last_said or 'no reason is known'})"
+        leaderless = _topic_of(name, found).leaderless
+        if leaderless:
+            return f"{without_leader(name, leaderless)}, and can take no record"
         few = [partition.id for partition in found.partitions if len(partition.isr) < needed]
         if few:
             return f"partitions {few} of topic {name} have fewer replicas in sync than min.insync.replicas={needed}"
@@ -292,7 +325,7 @@ class Cluster:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         until = time.monotonic() + ANSWER_SECONDS
         while True:
-            answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=ANSWER_SECONDS)
+            answers = self.ask("list_offsets", asked, isolation_level=isolation)
             try:
                 found = {
                     (one.topic, one.partition): int(self.answer(answer, what, needs=needs).offset)

@@ -118,6 +118,8 @@ def as_ours(error: KafkaException, what: str, settings: Settings, needs: str = "
     said = settings.without_secrets(found.str() if found is not None else str(error))
     if code in TIMED_OUT:
         said = f"no broker answers ({settings.last_said or said})"
+        if settings.login_failed:  # time after time, as long as an answer was waited for
+            code = int(KafkaError._AUTHENTICATION)
     text = f"{settings.servers}: {what}: {said}"
     if code in UNKNOWN_TOPIC:
         return JournalNotFound(f"{text}; `jlogtool create kafka://…` creates a topic")

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from jlog.flow.ends import Lag, SourcePosition
 from jlog.flow.stop import Stop
+from jlog.kafka.client.background import let_go
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import told
 from jlog.kafka.client.records import time_us_of
@@ -31,7 +32,11 @@ def committed_lag(cluster: Cluster, read: Mapping[tuple[str, int], int], stored:
 
 def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> Lag:
     """Returns the lag of `offsets`, those of the next record by topic and partition. It counts offsets, so that the end of a
-    transaction counts as a record. It estimates bytes from the next records."""
+    transaction counts as a record, and leaves out partitions without a leader. It estimates bytes from the next records."""
+    topics = cluster.topics(sorted({name for name, _ in offsets}))
+    offsets = {
+        place: offset for place, offset in offsets.items() if place[0] in topics and place[1] not in topics[place[0]].leaderless
+    }
     first, end = cluster.first_of(offsets), cluster.ends_of(offsets)
     lags = {place: end[place] - max(offset, first[place]) for place, offset in offsets.items()}
     late = {place: count for place, count in lags.items() if count > 0}
@@ -70,5 +75,5 @@ def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop
                         if not left[place]:
                             del left[place]
         finally:
-            consumer.close()
+            let_go([consumer])
     return found, len(ended) == len(offsets)

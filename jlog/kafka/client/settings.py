@@ -125,7 +125,13 @@ class Settings:
         self.names = Names(str(self.given.get(PREFIX, "")))
         self.servers = url.servers
         self.last_said = ""  # the reason why no broker can be reached, as a client has said it
-        self.unreachable = False  # whether a client has said that no broker can be reached
+        self.heard_nothing()
+
+    def heard_nothing(self) -> None:
+        """Forgets what clients have said until now."""
+        self.unreachable = False  # no broker can be reached
+        self.refused = False  # one of them cannot
+        self.login_failed = False
 
     def __repr__(self) -> str:
         return f"<jlog.kafka.Settings {self.servers} {self.shown()}>"
@@ -176,6 +182,8 @@ class Settings:
             self.unreachable = True
         else:
             self.last_said = self.without_secrets(str(error.str()))
+            self.refused = self.refused or error.code() == KafkaError._TRANSPORT
+            self.login_failed = self.login_failed or error.code() == KafkaError._AUTHENTICATION
 
 
 def _of_end(given: Mapping[str, Any], ends: Sequence[End | None]) -> dict[str, Any]:

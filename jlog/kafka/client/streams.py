@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jlog.flow.stop import Stop
+from jlog.kafka.client.background import let_go
 from jlog.kafka.client.cluster import ANSWER_SECONDS
 from jlog.kafka.client.errors import TIMED_OUT, is_without_group, told
 from jlog.kafka.client.settings import Settings
@@ -74,4 +75,4 @@ class Stream:
                         until = time.monotonic() + ANSWER_SECONDS
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             finally:
-                consumer.close()
+                let_go([consumer])

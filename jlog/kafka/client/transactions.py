@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -13,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from jlog.errors import JournalError
 from jlog.flow.ends import Refused, Retry
 from jlog.flow.stop import Stop
+from jlog.kafka.client.background import answer_of, let_go
 from jlog.kafka.client.claims import Claims
 from jlog.kafka.client.clients import AnyProducer, open_producer
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster, Topic
@@ -37,6 +39,7 @@ BATCH_BYTES = 1_000_000
 # The second error follows from the first: the broker cannot end the earlier transaction for the same reason that keeps this one
 # from being acknowledged.
 LATE = (KafkaError._MSG_TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS)
+FORGOTTEN = KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID
 PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # errors of records that an abort drops
 
 
@@ -107,7 +110,7 @@ class Transactions:
         assert self._producer is not None, "start() comes first"
         what = f"asking for the partitions of topic {self._topic}"
         with told(what, self._settings):
-            found = self._producer.count_partitions(self._topic, ANSWER_SECONDS)
+            found = answer_of(partial(self._producer.count_partitions, self._topic, ANSWER_SECONDS), self._stop)
         if found != partitions:
             text = f"{self._settings.servers}: {what}: not all brokers know its {partitions} partitions yet"
             raise unsettled(text)
@@ -203,8 +206,8 @@ class Transactions:
     def drop(self) -> None:
         if self._producer is not None:
             self._producer.purge()
-            self._producer.close()
-        self._producer = None
+            clients, self._producer = [self._producer], None
+            let_go(clients)
         self._begun = False
         self._failure = self._refused = None
 
@@ -246,7 +249,7 @@ class Transactions:
         code = code_of(error)
         topic = self._topic if self._failure is None else self._failed_topic
         if is_fenced(error):
-            return self._fenced()
+            return self._fenced(code)
         if code in REFUSED:
             at = None if self._refused is None or topic != self._topic else RecordAt(self._refused)
             return Refused(f"{describe(error.args[0])} (topic {topic})", at)
@@ -279,12 +282,18 @@ class Transactions:
             return error if code_of(cause) == KafkaError._STATE else cause
         return error
 
-    def _fenced(self) -> JournalError:
+    def _fenced(self, code: int) -> JournalError:
         """Returns the error that says what has fenced this instance: another one, which is in the table; or the broker, which
-        gives up a transaction that takes longer than transaction.timeout.ms."""
+        forgets an id that is not used, and gives up a transaction that takes longer than transaction.timeout.ms."""
         newer = self._claims.newer()
         if newer is not None:
             return newer
         where = f"kafka://{self._settings.servers}/{self._topic}"
-        text = f"{where}: the broker has given up a transaction that took too long, or an earlier mirror was just starting"
-        return unsettled(text)
+        if code in FORGOTTEN:
+            return unsettled(
+                f"{where}: the brokers have forgotten the transactional id {self._table}, since nothing was moved for longer "
+                f"than their transactional.id.expiration.ms; nothing is lost"
+            )
+        return unsettled(
+            f"{where}: the broker has given up a transaction that took too long, or an earlier mirror was just starting"
+        )

@@ -10,8 +10,8 @@ from typing import Any
 
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.flow.ends import SourcePosition, SourcePositionChange
-from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.errors import TopicChanged
+from jlog.kafka.client.cluster import Cluster, Topic, without_leader
+from jlog.kafka.client.errors import TopicChanged, unsettled
 from jlog.kafka.client.records import At
 from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import TopicUrl, is_topic_name
@@ -122,15 +122,35 @@ class Parts:
     def find(
         self, topics: Collection[Topic], stored: SourcePosition
     ) -> tuple[dict[PartitionName, Part], dict[PartitionName, int]]:
-        """Finds where each partition of the topics goes on, and the ends of the partitions."""
-        places = [(topic.name, number) for topic in topics for number in self._partitions(topic)]
+        """Finds where each partition of the topics goes on, and the ends of the partitions. One without a leader goes on at its
+        stored position, unchecked; its end is not known."""
+        places = [(topic.name, number) for topic in topics for number in self.readable(topic)]
         first, end = self._cluster.first_of(places), self._cluster.ends_of(places)
         found: dict[PartitionName, Part] = {}
         for topic in topics:
-            numbers = self._partitions(topic)
-            of = {number: (first[topic.name, number], end[topic.name, number]) for number in numbers}
-            found |= self._find_of(topic, of, stored)
+            of = {number: (first[topic.name, number], end[topic.name, number]) for number in self.readable(topic)}
+            found |= self._find_of(topic, of, stored) | self._without_leader(topic, stored)
         return found, end
+
+    def readable(self, topic: Topic) -> list[int]:
+        """Returns the partitions to read that have a leader."""
+        return [number for number in self._partitions(topic) if number not in topic.leaderless]
+
+    def leaderless(self, topic: Topic) -> list[int]:
+        return [number for number in self._partitions(topic) if number in topic.leaderless]
+
+    def _without_leader(self, topic: Topic, stored: SourcePosition) -> dict[PartitionName, Part]:
+        """Returns the partitions without a leader that were read before. Raises Unsettled where nothing of the topic was: where
+        these begin cannot be asked."""
+        numbers = self.leaderless(topic)
+        known = {number: stored[f"{topic.name}/{number}"] for number in numbers if f"{topic.name}/{number}" in stored}
+        if numbers and not any(name.startswith(f"{topic.name}/") for name in stored):
+            raise unsettled(f"{self.where(topic.name)}: {without_leader(topic.name, numbers)}, so where it begins is not known")
+        if any(position["topic_id"] != topic.id for position in known.values()):
+            raise self.changed(topic.name)
+        return {
+            (topic.name, number): self._part(topic, position, int(position["offset"]), 0) for number, position in known.items()
+        }
 
     def _find_of(self, topic: Topic, of: Mapping[int, tuple[int, int]], stored: SourcePosition) -> dict[PartitionName, Part]:
         """of: the first offset and the end of each partition."""

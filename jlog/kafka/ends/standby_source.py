@@ -14,6 +14,7 @@ from jlog.flow.ends import Lag, Place, SourcePosition, SourcePositionChange
 from jlog.flow.journals import about_part
 from jlog.flow.options import nothing
 from jlog.flow.stop import Stop
+from jlog.kafka.client.background import let_go
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import (
     OFFSET_GONE,
@@ -61,6 +62,7 @@ class StandbySource:
         self._mirror = mirror
         self._table = mirror.table
         self.identity = self._uuid = mirror.uuid
+        self.problem = ""
         self._skip_missing = skip_missing
         self._on_event = on_event
         self._stop = stop
@@ -363,6 +365,6 @@ class StandbySource:
         self.cluster.close()
 
     def _let_go(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            consumer.close()
+        consumers, self._consumer = [self._consumer], None
+        if consumers != [None]:
+            let_go(consumers)

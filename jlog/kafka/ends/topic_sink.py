@@ -14,8 +14,8 @@ from jlog.flow.options import nothing
 from jlog.flow.records import Headers, RecordLike
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import OWNER
-from jlog.kafka.client.clients import AnyProducer
-from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.clients import AnyProducer, road
+from jlog.kafka.client.cluster import Cluster, Topic, without_leader
 from jlog.kafka.client.errors import TopicChanged, unsettled
 from jlog.kafka.client.rules import Rules
 from jlog.kafka.client.settings import Settings
@@ -64,6 +64,7 @@ class TopicSink:
     ) -> None:
         self.left_out = 0
         self.overhead_bytes = 0
+        self.problem = ""
         self.settings = settings
         self.cluster = Cluster(settings, stop)
         self.name = topic
@@ -173,7 +174,10 @@ class TopicSink:
         self._check_table(found.topics.get(self.table))
         if found.table_end is not None:
             self._transactions.follow_claims(found.table_end)
-        self._check_is(found.topics.get(self.name))
+        topic = found.topics.get(self.name)
+        self._check_is(topic)
+        leaderless = topic.leaderless if topic is not None else ()
+        self.problem = f"{self.where}: {without_leader(self.name, leaderless)}, and takes no record" if leaderless else ""
 
     def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
         producer = self._begun()
@@ -187,6 +191,10 @@ class TopicSink:
     def leave_out(self) -> None:
         self._begun()
         self.left_out += 1
+
+    @property
+    def road(self) -> str:
+        return road(self.settings)
 
     @property
     def limit_bytes(self) -> int:

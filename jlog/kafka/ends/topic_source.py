@@ -13,8 +13,9 @@ from jlog.errors import JournalError, JournalNotFound
 from jlog.flow.ends import Lag, Place, Retry, SourcePosition, SourcePositionChange
 from jlog.flow.options import nothing
 from jlog.flow.stop import Stop
-from jlog.kafka.client.clients import AnyConsumer, open_consumer
-from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.background import let_go
+from jlog.kafka.client.clients import AnyConsumer, open_consumer, road
+from jlog.kafka.client.cluster import Cluster, Topic, without_leader
 from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, as_ours, is_lost_tail, is_without_group, told, unsettled
 from jlog.kafka.client.lag import committed_lag
 from jlog.kafka.client.names import identity_of_topics
@@ -57,6 +58,7 @@ class TopicSource:
         self.settings = settings
         self.cluster = Cluster(settings, stop)
         self.url = url
+        self.problem = ""
         self.identity = name or identity_of_topics(url.topics)
         self._stop = stop
         self._group = group
@@ -72,6 +74,7 @@ class TopicSource:
         self._parts: dict[PartitionName, Part] = {}
         self._gone: set[str] = set()  # parts of the source position whose topics are gone
         self._ends: dict[PartitionName, int] | None = None
+        self._endless: set[PartitionName] = set()  # partitions without a leader at the start, whose ends are not known yet
         self._several = len(url.topics) > 1 or not is_topic_name(url.topics[0])
         self._broken: JournalError | None = None
         self._at_once = 100  # messages, as many as make BATCH_BYTES
@@ -79,6 +82,10 @@ class TopicSource:
     @property
     def missing(self) -> int:
         return self._find.missing
+
+    @property
+    def road(self) -> str:
+        return road(self.settings)
 
     # --- Beginning --------------------------------------------------------------------------------------------------
 
@@ -89,9 +96,10 @@ class TopicSource:
         topics, self._parts, ends = self._find.everything(source_positions)
         self._gone = {part for part in source_positions if self._find.is_gone(part, topics)}
         if self._ends is None:
-            self._ends = ends
+            self._ends, self._endless = ends, self._parts.keys() - ends.keys()
         self._resumed_at = time.monotonic()
         self._assign()
+        self._note_leaderless(topics)
 
     def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePositionChange:
         self.cluster.check(self.url.topics[0])
@@ -231,11 +239,12 @@ class TopicSource:
         for name, topic in found.topics.items():
             if name not in read:
                 with suppress(JournalNotFound):  # it is gone already, which the next look finds
-                    new |= self._find.added(topic, range(topic.partitions))
+                    new |= self._find.added(topic, self._find.readable(topic))
             elif topic.id != read[name].id:
                 raise self._find.changed(name)
-            elif self.url.partition is None and topic.partitions > len(numbers := self._numbers(name)):
-                new |= self._find.added(topic, range(len(numbers), topic.partitions))
+            else:
+                numbers = self._numbers(name)
+                new |= self._find.added(topic, [number for number in self._find.readable(topic) if number not in numbers])
         gone = [name for name in read if name not in found.topics]
         for name in gone:
             if self._is_named(name):
@@ -246,6 +255,17 @@ class TopicSource:
             self._gone -= {f"{name}/{number}" for name, number in new}
             self._parts = {place: part for place, part in self._parts.items() if place[0] not in gone} | new
             self._assign()
+        self._note_leaderless(found.topics)
+
+    def _note_leaderless(self, topics: Mapping[str, Topic]) -> None:
+        """Notes which partitions cannot be read now. The client reads them as soon as they have a leader."""
+        leaderless = {name: self._find.leaderless(topic) for name, topic in sorted(topics.items())}
+        found = "; ".join(without_leader(name, numbers) for name, numbers in leaderless.items() if numbers)
+        self.problem = f"{self.url}: {found}; the others are read" if found else ""
+        led = [place for place in self._endless if place[0] in topics and place[1] not in leaderless[place[0]]]
+        if led and self._ends is not None:
+            self._ends |= self.cluster.ends_of(led)
+            self._endless.difference_update(led)
 
     def give_back(self, batch: Any, index: int) -> None:
         for record in [*batch][index:]:
@@ -273,8 +293,10 @@ class TopicSource:
         self._group_error = text
 
     def at_end(self) -> bool:
-        return self._ends is not None and all(
-            place not in self._parts or self._parts[place].offset >= end for place, end in self._ends.items()
+        return (
+            self._ends is not None
+            and not self._endless
+            and all(place not in self._parts or self._parts[place].offset >= end for place, end in self._ends.items())
         )
 
     def lag(self, source_positions: SourcePosition) -> Lag:
@@ -289,9 +311,9 @@ class TopicSource:
         return f"{record.topic}/{record.partition}", topic.id, record.sequence
 
     def _let_go(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            consumer.close()
+        consumers, self._consumer = [self._consumer], None
+        if consumers != [None]:
+            let_go(consumers)
 
     def close(self) -> None:
         self._watcher.close()

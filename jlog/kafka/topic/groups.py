@@ -33,6 +33,7 @@ NOT_YET = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError._WAIT_COORD,
 )
+OF_TOPIC = "jlog.topic="  # metadata of an offset: the topic's id comes after it
 NOT_A_MEMBER = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
 
 
@@ -88,7 +89,8 @@ def committed(consumer: Consumer, partition: Partition, name: str) -> int | None
     at = _patiently(ask)
     if at.offset == OFFSET_INVALID:
         return None
-    if at.metadata and at.metadata != partition.topic.id:
+    metadata = at.metadata or ""  # other tools have their own
+    if metadata.startswith(OF_TOPIC) and metadata != OF_TOPIC + partition.topic.id:
         raise partition.changed()
     return int(at.offset)
 
@@ -96,7 +98,7 @@ def committed(consumer: Consumer, partition: Partition, name: str) -> int | None
 def commit(consumer: Consumer, partition: Partition, name: str, offset: int) -> None:
     """Commits the offset, with the topic's id, since an offset means nothing in another topic. Returns when the brokers have
     it."""
-    at = TopicPartition(partition.name, partition.number, offset, partition.topic.id)
+    at = TopicPartition(partition.name, partition.number, offset, OF_TOPIC + partition.topic.id)
 
     def ask() -> None:
         with told("committing a position", partition.settings, f"Read on group {name}"):
@@ -123,7 +125,7 @@ def subscribers_of(partition: Partition) -> dict[str, int]:
 
 def _ask_position(partition: Partition, name: str) -> Any:
     wanted = ConsumerGroupTopicPartitions(name, [TopicPartition(partition.name, partition.number)])
-    return partition.cluster.admin.list_consumer_group_offsets([wanted], request_timeout=ANSWER_SECONDS)[name]
+    return partition.cluster.ask("list_consumer_group_offsets", [wanted])[name]
 
 
 def _position_of(partition: Partition, name: str, asked: Any) -> int | None:
@@ -140,7 +142,7 @@ def _position_of(partition: Partition, name: str, asked: Any) -> int | None:
 
 
 def _group_names(partition: Partition) -> list[str]:
-    future = partition.cluster.admin.list_consumer_groups(request_timeout=ANSWER_SECONDS)
+    future = partition.cluster.ask("list_consumer_groups")
     return [group.group_id for group in partition.cluster.answer(future, "listing groups").valid]
 
 
@@ -148,7 +150,7 @@ def remove(partition: Partition, name: str) -> None:
     """Removes the whole group, with its offsets in other topics too."""
 
     def ask() -> None:
-        answers = partition.cluster.admin.delete_consumer_groups([name], request_timeout=ANSWER_SECONDS)
+        answers = partition.cluster.ask("delete_consumer_groups", [name])
         partition.cluster.answer(answers[name], f"deleting group {name}", needs=f"Delete on group {name}")
 
     _patiently(ask)
@@ -169,7 +171,7 @@ def is_busy(partition: Partition, name: str) -> bool:
 
 def _members(partition: Partition, group: str) -> list[Any]:
     def ask() -> list[Any]:
-        answers = partition.cluster.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)
+        answers = partition.cluster.ask("describe_consumer_groups", [group])
         needs = f"Read on group {group}"
         return list(partition.cluster.answer(answers[group], f"asking for group {group}", needs=needs).members)
 

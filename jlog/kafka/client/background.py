@@ -1,0 +1,67 @@
+"""Calls of the client that may block, in threads of their own.
+
+A request to stop is heard meanwhile, however long a name server is silent. And Ctrl-C raises its exception in the main thread
+alone: the client's calls return a result beside an exception that a signal handler has raised in them, which Python reports as
+a SystemError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from jlog.flow.stop import SLICE_SECONDS, Stop
+
+T = TypeVar("T")
+
+
+def answer_of(call: Callable[[], T], stop: Stop) -> T:
+    """Returns what the call returns, or raises its error. Raises Stopped when the time to stop is over; the call goes on."""
+    future: Future[T] = Future()
+    done = when_done(future)
+    threading.Thread(target=_run, args=(call, future), name="jlog-kafka-call", daemon=True).start()
+    # The traceback of an exception that ends the wait keeps this frame, which must not have the last reference to a client.
+    del call
+    while not done.acquire(timeout=stop.slice()):
+        pass
+    return future.result()
+
+
+def _run(call: Callable[[], T], future: Future[T]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+        future.set_exception(error)
+
+
+def when_done(future: Future[Any]) -> Any:
+    """Returns a lock that can be acquired once the future is done. Ctrl-C in future.result() itself may end in a RuntimeError
+    of its lock, which is one of Python."""
+    done = threading.Lock()
+    done.acquire()
+    future.add_done_callback(lambda _: done.release())
+    return done
+
+
+def let_go(clients: list[Any]) -> None:
+    """Closes the clients, and forgets them. It takes as long as librdkafka asks a name server for an address, so this waits a
+    moment and leaves the rest to a thread, which no exit waits for. `clients` has the last references."""
+
+    def close_all() -> None:
+        while clients:
+            close = getattr(clients[-1], "close", None)
+            if close is not None:
+                close()
+            del close, clients[-1]
+
+    if sys.is_finalizing():  # a thread would not run any more: the process ends without waiting for the client's own ones
+        for client in clients:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+        return
+    closing = threading.Thread(target=close_all, name="jlog-kafka-close", daemon=True)
+    closing.start()
+    closing.join(SLICE_SECONDS)
