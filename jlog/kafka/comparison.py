@@ -42,6 +42,7 @@ class Comparison:
     gone: int = 0
     left_out: int = 0  # records that were refused when they were mirrored
     foreign: int = 0
+    not_captured: int = 0  # records of partitions that were added to the topic, and that the capture has not begun with yet
     times_compared: bool = True
     examples: list[dict[str, Any]] = field(default_factory=list)
 
@@ -259,7 +260,7 @@ def _verify_capture(pair: Pair) -> Comparison:
         begin = max(int(source_position["begin"]), first[partition])
         streams[partition] = Stream(pair.settings, topic.name, partition, begin, int(source_position["offset"]))
     if pair.url.partition is None:
-        _add_new_partitions(pair, streams, topic.partitions)
+        found.not_captured = _records_of_new_partitions(pair, range(max(streams) + 1, topic.partitions))
     with Reader(pair.journal.path) as reader:
         begun = set(streams) if reader.position == 0 else set()  # only where the journal still has its head
         for record, partition, offset in _captured(reader, topic.name, streams, found):
@@ -281,15 +282,10 @@ def _verify_capture(pair: Pair) -> Comparison:
     return found
 
 
-def _add_new_partitions(pair: Pair, streams: dict[int, Stream], partitions: int) -> None:
-    """Adds the partitions that the topic has got since the capture looked last. All of their records are only in the topic."""
+def _records_of_new_partitions(pair: Pair, new: range) -> int:
     topic = pair.cluster.topic(pair.url.topic)
-    new = range(max(streams) + 1, partitions)
-    if not new:
-        return
     first, end = pair.cluster.first_offsets(topic, new), pair.cluster.end_offsets(topic, new)
-    for partition in new:
-        streams[partition] = Stream(pair.settings, topic.name, partition, first[partition], end[partition])
+    return sum(end[partition] - first[partition] for partition in new)
 
 
 def _captured(reader: Reader, topic: str, partitions: Iterable[int], found: Comparison) -> Iterator[tuple[Record, int, int]]:

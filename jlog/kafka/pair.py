@@ -14,6 +14,7 @@ from jlog.flow.journals import read_source_positions as positions_in_journal
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.claims import OWNER
+from jlog.kafka.client.clients import road
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.lag import topics_lag
@@ -27,7 +28,8 @@ TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
 @dataclass(frozen=True)
 class Status:
     """The progress of a mirror or a capture. `sequence` is that of the next record that a mirror moves; `offsets` are those of
-    the next message of each partition that a capture reads. `owner` is the process that mirrored last."""
+    the next message of each partition that a capture reads. `owner` is the process that mirrored last. `road` says how
+    the brokers are reached with the settings that were given."""
 
     direction: str
     journal: str
@@ -36,6 +38,7 @@ class Status:
     sequence: int | None = None
     offsets: dict[int, int] = field(default_factory=dict)
     owner: dict[str, Any] = field(default_factory=dict)
+    road: str = ""
 
     def as_json(self) -> dict[str, Any]:
         where: dict[str, Any] = {"sequence": self.sequence, "owner": self.owner}
@@ -49,6 +52,7 @@ class Status:
             "lag": self.lag.records,
             "lag_bytes": self.lag.bytes,
             "lag_seconds": self.lag.seconds,
+            "road": self.road,
         }
 
 
@@ -115,13 +119,13 @@ def status(
     """Returns the progress of the mirror or capture between the two, which may be running. Raises JournalError where there is
     none."""
     pair = find_pair(journal, url, config, config_file)
+    common: dict[str, Any] = {"journal": pair.journal.path, "topic": str(pair.url), "road": road(pair.settings)}
     if pair.direction == TO_KAFKA:
         sequence = int(pair.source_positions[pair.journal.uuid]["sequence"])
-        lag = journal_lag(pair.journal, sequence)
-        return Status(TO_KAFKA, pair.journal.path, str(pair.url), lag, sequence=sequence, owner=pair.owner)
-    offsets = {
-        int(partition): int(source_position["offset"]) for partition, source_position in sorted(pair.source_positions.items())
-    }
-    places = {(pair.url.topic, partition): offset for partition, offset in offsets.items()}
-    lag = topics_lag(pair.cluster, places, Stop())
-    return Status(FROM_KAFKA, pair.journal.path, str(pair.url), lag, offsets=offsets)
+        return Status(TO_KAFKA, lag=journal_lag(pair.journal, sequence), sequence=sequence, owner=pair.owner, **common)
+    offsets = {int(partition): int(position["offset"]) for partition, position in sorted(pair.source_positions.items())}
+    cluster = pair.cluster
+    if pair.url.partition is None:  # those that were added since are captured from the first record on
+        offsets |= dict.fromkeys(range(max(offsets) + 1, cluster.topic(pair.url.topic).partitions), 0)
+    lag = topics_lag(cluster, {(pair.url.topic, partition): offset for partition, offset in offsets.items()}, Stop())
+    return Status(FROM_KAFKA, lag=lag, offsets=offsets, **common)

@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 import jlog
 from jlog.kafka import BrokerError, TopicChanged
@@ -181,6 +182,20 @@ def test_positions_of_a_topic_that_was_made_again_do_not_count(witness, topic, u
     with pytest.raises(TopicChanged):
         writer.close()
     assert open_journal(url).checkpoints() == {}
+
+
+def test_what_another_tool_has_stored_with_an_offset_is_not_taken_for_the_id_of_a_topic(witness, topic, url):
+    witness.make(topic)
+    witness.produce(topic, numbered(10))
+    other = Consumer({"bootstrap.servers": witness.address, "group.id": topic})
+    other.commit(offsets=[TopicPartition(topic, 0, 4, "of another tool")], asynchronous=False)
+    other.close()
+    with open_reader(url, topic) as reader:
+        assert reader.committed == 4
+        assert next(iter(reader)).value == b"4"
+        reader.commit()
+    with open_reader(url, topic) as reader:
+        assert reader.committed == 5
 
 
 def test_a_topic_that_goes_away_fails_the_flush_with_the_reason(witness, topic, url):

@@ -15,6 +15,7 @@ from kafka_broker import SESSION_SECONDS, Broker
 import exhaustive
 import jlog
 from jlog.kafka import BrokerError, Capture, Mirror, positions, verify
+from jlog.kafka.client import clients
 from jlog.kafka.ends.topic_source import TopicSource
 from jlog.kafka.topic import writer as topic_writer
 from jlog.urls import open_reader, open_writer
@@ -30,6 +31,14 @@ AWAY_SECONDS = float(os.environ.get("JLOG_BROKER_AWAY", "0"))  # with the client
 @pytest.fixture
 def broker(fragile_broker):
     return fragile_broker
+
+
+@pytest.fixture
+def forgetful_broker(_jars, tmp_path):
+    """Forgets a transactional id soon after its last transaction."""
+    settings = {"transactional.id.expiration.ms": "1000", "transaction.remove.expired.transaction.cleanup.interval.ms": "200"}
+    with Broker(tmp_path / "forgetful", settings=settings) as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -284,3 +293,29 @@ def note_complete(witness, transactional_id):
     producer.produce(topic, bytes(value), row.key(), on_delivery=lambda error, _: failed.append(error))
     assert producer.flush(HUNG_SECONDS) == 0
     assert failed == [None]
+
+
+@pytest.mark.parametrize("way", ["the core", "the Python client"])
+def test_a_transactional_id_that_the_brokers_have_forgotten_is_told_and_costs_nothing(
+    forgetful_broker, journal, monkeypatch, way
+):
+    if way != "the core":
+        monkeypatch.setattr(clients, "library", lambda: None)
+    witness = Witness(forgetful_broker.address)
+    fill(journal, 10)
+    said = []
+    mirror = Mirror(journal, witness.url("topic"), on_event=said.append)
+    try:
+        moved(mirror, 10)
+        wait_until(lambda: witness.messages("__transaction_state", committed=False)[0][-1].value() is None)
+        fill(journal, 10, 10)
+        moved(mirror, 20)
+    finally:
+        mirror.close()
+    assert ["have forgotten the transactional id" in line for line in said] == [True], said
+    assert witness.values("topic") == numbered(20)
+
+
+def moved(flow, count):
+    while flow.stats.records < count:
+        flow.step(timeout=0.1)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 
+import confluent_kafka
 import pytest
 
 import jlog
@@ -64,10 +65,11 @@ def test_a_journal_may_be_a_url_wherever_it_is_mirrored(journal, url, tmp_path, 
 # --- mirror ---------------------------------------------------------------------------------------------------------
 
 
-def test_at_a_terminal_a_mirror_that_follows_says_how_to_end_it(journal, url, tmp_path):
+def test_at_a_terminal_a_mirror_that_follows_says_its_road_and_how_to_end_it(journal, url, tmp_path):
     for arguments in (["to-kafka", journal, url], ["from-kafka", url, tmp_path / "back"]):
         with terminal("mirror", *arguments, columns=300) as shown:
-            shown.shows(f"jlogtool: {arguments[1]} to {arguments[2]}: follows; Ctrl-C ends")
+            road = f"PLAINTEXT, librdkafka {confluent_kafka.libversion()[0]}"
+            shown.shows(f"jlogtool: {arguments[1]} to {arguments[2]}: follows by {road}; Ctrl-C ends")
             shown.press("\x03")
             assert shown.wait() == 0
 
@@ -83,6 +85,7 @@ def test_there_and_back_and_both_are_the_same(journal, url, tmp_path):
             0,
             0.0,
         )
+        assert status["road"].startswith("PLAINTEXT, librdkafka ")
         verify = do_json("mirror", "verify", path, url)
         assert (verify["ok"], verify["compared"], verify["differences"]) == (True, 100, 0)
         assert do("mirror", "status", path, url)

@@ -156,7 +156,8 @@ def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
         with checked():
             flow = make(on_event=complain, on_commit=advance, **given)
         if not options["until_end"]:
-            tell_at_terminal(f"{name}: follows; Ctrl-C ends")
+            roads = {end.road: None for end in (flow.source, flow.sink) if hasattr(end, "road")}
+            tell_at_terminal(f"{name}: follows{''.join(f' by {road}' for road in roads)}; Ctrl-C ends")
         with stopping(flow) as stop, served(options["metrics"], {name: flow}), checked():
             stats = flow.run()
     if options["as_json"]:
