@@ -36,6 +36,7 @@ PROGRAMS = {
     "torture": "{python} tools/torture.py --minutes {minutes} --seed {seed}",
     # The same for mirrors, captures and transforms on three brokers.
     "kafka-torture": "{python} tools/kafka_torture.py --minutes {minutes} --seed {seed}",
+    "kafka-torture-secured": "{python} tools/kafka_torture.py --secured --minutes {minutes} --seed {seed}",
     # Every test there is.
     "tests": "make test-all",
 }

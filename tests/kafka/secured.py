@@ -8,7 +8,7 @@ import ipaddress
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -39,6 +39,7 @@ from patience import HUNG_SECONDS
 
 PASSWORD = "geheim-9f2c"
 AUDIENCE = "kafka"
+SECURITY = "org.apache.kafka.common.security"
 # Runs a test twice: on a plain broker, and logged in over TLS.
 PLAIN_AND_SECURED = pytest.mark.parametrize("security", ["plain", "secured"], indirect=True)
 ANYTHING = ["topic", "group", "transactional id"]
@@ -59,7 +60,7 @@ class Secured(Witness):
 
     def __init__(self, broker: Broker, folder: Path) -> None:
         super().__init__(broker.address)
-        self._broker = broker
+        self.broker = broker
         self._folder = folder
         self._users = 0
 
@@ -67,7 +68,7 @@ class Secured(Witness):
         return f"kafka://{self.secured_address(protocol)}/{topic}"
 
     def secured_address(self, protocol: str = "SASL_SSL") -> str:
-        return self._broker.address_of(protocol)
+        return self.broker.address_of(protocol)
 
     # --- Users ------------------------------------------------------------------------------------------------------
 
@@ -76,19 +77,15 @@ class Secured(Witness):
         self._users += 1
         name = f"user{self._users}"
         self.allow(name, rights, prefixed=prefixed)
-        mechanism = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        upsertion = UserScramCredentialUpsertion(name, mechanism, PASSWORD.encode())
-        for future in self.admin.alter_user_scram_credentials([upsertion]).values():
-            future.result(HUNG_SECONDS)
-        settings = {**self.trust(), "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
-        settings |= {"sasl.username": name, "sasl.password": PASSWORD}
+        set_password(self, name, PASSWORD)
+        settings = login_of(self._folder, name)
         # The broker hears of the user after it has heard of the rights.
         wait_until(lambda: self._can_log_in(settings))
         return settings
 
     def _can_log_in(self, settings: dict[str, str]) -> bool:
         try:
-            servers = {"bootstrap.servers": self._broker.address_of("SASL_SSL"), "log_level": 0}
+            servers = {"bootstrap.servers": self.broker.address_of("SASL_SSL"), "log_level": 0}
             AdminClient({**settings, **servers}).list_topics(timeout=5)
         except KafkaException:
             return False
@@ -151,34 +148,70 @@ class Secured(Witness):
         }
 
 
-@contextmanager
-def started(folder: Path) -> Iterator[Secured]:
-    _make_authority(folder)
-    make_certificate(folder, "broker")
-    (folder / "broker-all.pem").write_text((folder / "broker.key").read_text() + (folder / "broker.pem").read_text())
-    (folder / "jwks.json").write_text(json.dumps({"keys": [_public_key(folder)]}))
-    oauth = "listener.name.sasl_ssl.oauthbearer.sasl"
-    security = "org.apache.kafka.common.security"
-    settings = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
+def tls_and_scram(folder: Path) -> dict[str, str]:
+    """The settings of a broker with a listener SASL_SSL, whose certificates are in the folder."""
+    return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(folder / "broker-all.pem"),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(folder / "ca.pem"),
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{SECURITY}.scram.ScramLoginModule required;",
+    }
+
+
+def make_certificates(folder: Path) -> None:
+    make_authority(folder)
+    make_certificate(folder, "broker")
+    join_key_and_certificate(folder)
+
+
+def login_of(folder: Path, user: str) -> dict[str, str]:
+    """The settings of a user who logs in with SCRAM."""
+    return {
+        "ssl.ca.location": str(folder / "ca.pem"),
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": user,
+        "sasl.password": PASSWORD,
+    }
+
+
+@contextmanager
+def started(folder: Path, more: Mapping[str, str] = {}, session_seconds: float = 3600) -> Iterator[Secured]:
+    """more: settings of the broker. session_seconds: less for one that is killed."""
+    make_certificates(folder)
+    (folder / "jwks.json").write_text(json.dumps({"keys": [_public_key(folder)]}))
+    oauth = "listener.name.sasl_ssl.oauthbearer.sasl"
+    settings = {
+        **tls_and_scram(folder),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
         "listener.name.ssl.ssl.client.auth": "required",
         "ssl.principal.mapping.rules": r"RULE:^CN=(.*?)$/$1/",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
-        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{security}.scram.ScramLoginModule required;",
-        f"{oauth}.jaas.config": f"{security}.oauthbearer.OAuthBearerLoginModule required;",
-        f"{oauth}.server.callback.handler.class": f"{security}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        f"{oauth}.jaas.config": f"{SECURITY}.oauthbearer.OAuthBearerLoginModule required;",
+        f"{oauth}.server.callback.handler.class": f"{SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler",
         f"{oauth}.oauthbearer.jwks.endpoint.url": (folder / "jwks.json").as_uri(),
         f"{oauth}.oauthbearer.expected.audience": AUDIENCE,
+        **more,
     }
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={(folder / 'jwks.json').as_uri()}"
     how: dict[str, Any] = {"settings": settings, "listeners": ["SASL_SSL", "SSL"], "jvm": [allowed]}
-    with Broker(folder / "data", session_seconds=3600, **how) as broker:
+    with Broker(folder / "data", session_seconds=session_seconds, **how) as broker:
         yield Secured(broker, folder)
+
+
+def join_key_and_certificate(folder: Path) -> None:
+    """Writes the file that the broker reads when it starts."""
+    (folder / "broker-all.pem").write_text((folder / "broker.key").read_text() + (folder / "broker.pem").read_text())
+
+
+def set_password(witness: Witness, user: str, password: str) -> None:
+    mechanism = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    upsertion = UserScramCredentialUpsertion(user, mechanism, password.encode())
+    for future in witness.admin.alter_user_scram_credentials([upsertion]).values():
+        future.result(HUNG_SECONDS)
 
 
 # --- Certificates ---------------------------------------------------------------------------------------------------
@@ -202,7 +235,7 @@ def _new_key() -> Any:
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
-def _make_authority(folder: Path) -> None:
+def make_authority(folder: Path) -> None:
     key = _new_key()
     (folder / "ca.key").write_bytes(key.private_bytes(_PEM, *_PLAIN_KEY))
     ours = x509.BasicConstraints(ca=True, path_length=None)

@@ -20,7 +20,7 @@ SANITIZERS = {"headers": "address,undefined", "publish": "thread"}
 # These are the tests themselves, and take the time that they take.
 TESTS = ("sanitizers", "tests")
 # It judges a flow by the seconds that brokers were away, and beside other tests these are longer.
-ALONE = ("kafka-torture",)
+ALONE = ("kafka-torture", "kafka-torture-secured")
 
 
 @pytest.mark.usefixtures("failpoints")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from confluent_kafka.admin import (
 )
 from kafka_broker import Broker, free_port
 
+from kafka.secured import PASSWORD, login_of, make_certificates, set_password, tls_and_scram
 from kafka.witness import Witness
 from kafka_torture.records import Wrong
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NODES = 3
+USER = "torture"
 ANSWER_SECONDS = 10.0
 HUNG_SECONDS = 250.0
 SETTINGS = {
@@ -44,10 +47,18 @@ SETTINGS = {
 class Cluster:
     """Starts the brokers. Use it from one thread, which outlives them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, secured: bool = False) -> None:
         controller_port = free_port()
         listeners = f"CONTROLLER://127.0.0.1:{controller_port}"
         quorum = {"controller.quorum.voters": f"1@127.0.0.1:{controller_port}"}
+        self._user = USER if secured else "ANONYMOUS"
+        security = {}
+        if secured:
+            directory.mkdir(parents=True, exist_ok=True)
+            make_certificates(directory)
+            security = {**tls_and_scram(directory), "connections.max.reauth.ms": "20000"}
+            for name, value in login_of(directory, USER).items():
+                os.environ[f"JLOG_KAFKA_{name.upper().replace('.', '_')}"] = value
         # It has a process of its own. Of several controllers each would wait for the rights to ask the others.
         alone = {"process.roles": "controller", "listeners": listeners, "advertised.listeners": listeners}
         self.controller = Broker(directory / "controller", settings={**SETTINGS, **quorum, **alone})
@@ -56,8 +67,12 @@ class Cluster:
         self.troubled_at = time.monotonic()  # the last moment when a broker was away, or a topic was made or deleted
         for number in range(NODES):
             joins = self.brokers[-1] if self.brokers else self.controller
-            self.brokers.append(Broker(directory / f"broker-{number}", joins=joins, settings={**SETTINGS, **quorum}))
+            settings = {**SETTINGS, **quorum, **security}
+            listeners = ["SASL_SSL"] if secured else []
+            self.brokers.append(Broker(directory / f"broker-{number}", joins=joins, settings=settings, listeners=listeners))
         self.servers = ",".join(broker.address for broker in self.brokers)
+        # Where the flows are. The rest of the torture asks without a login.
+        self.flows_at = ",".join(broker.address_of("SASL_SSL") for broker in self.brokers) if secured else self.servers
 
     def start(self) -> None:
         for broker in [self.controller, *self.brokers]:
@@ -65,13 +80,15 @@ class Cluster:
         for broker in self.brokers:
             broker.wait_until_ready()
         self.witness = Witness(self.servers)
+        if self._user == USER:
+            set_password(self.witness, USER, PASSWORD)
 
     def close(self) -> None:
         for broker in [*self.brokers, self.controller]:
             broker.kill()
 
     def url(self, topics: str) -> str:
-        return f"kafka://{self.servers}/{topics}"
+        return f"kafka://{self.flows_at}/{topics}"
 
     # --- Brokers ----------------------------------------------------------------------------------------------------
 
@@ -140,11 +157,13 @@ class Cluster:
             self.witness.remove_before(topic, offset, partition)
 
     def deny(self, topic: str, operation: AclOperation) -> None:
-        pattern = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*"
-        for rule in (
-            AclBinding(*pattern, AclOperation.ALL, AclPermissionType.ALLOW),
-            AclBinding(*pattern, operation, AclPermissionType.DENY),
-        ):
+        """Takes the right from the flows. The torture itself keeps every right, where it is another user."""
+        pattern = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
+        rules = {
+            AclBinding(*pattern, f"User:{user}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+            for user in (self._user, "ANONYMOUS")
+        }
+        for rule in (*rules, AclBinding(*pattern, f"User:{self._user}", "*", operation, AclPermissionType.DENY)):
             self._ask(lambda rule=rule: self.witness.admin.create_acls([rule], request_timeout=ANSWER_SECONDS)[rule], set())
 
     def allow_all(self) -> None:

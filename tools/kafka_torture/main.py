@@ -36,6 +36,7 @@ def main(given: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, help="of everything that is decided at random (default: another one)")
     parser.add_argument("--life", type=int, default=0, help="the first one (default: 0)")
     parser.add_argument("--path", type=Path, help="where everything lies, and stays after an error (default: a temporary one)")
+    parser.add_argument("--secured", action="store_true", help="let the flows log in by SCRAM over TLS, anew every 20 s")
     options = parser.parse_args(given)
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
@@ -49,7 +50,10 @@ def main(given: Sequence[str]) -> int:
     try:
         _run(path, seed, options)
     except Wrong as error:
-        print(f"WRONG: {error}\nthe same plan: --seed {seed} --life {_life_of(path)}", file=sys.stderr)
+        print(
+            f"WRONG: {error}\nthe same plan: --seed {seed} --life {_life_of(path)}{' --secured' * options.secured}",
+            file=sys.stderr,
+        )
         return 1
     shutil.rmtree(path, ignore_errors=True)
     return 0
@@ -61,7 +65,7 @@ def _life_of(path: Path) -> int:
 
 def _run(path: Path, seed: int, options: argparse.Namespace) -> None:
     began = time.monotonic()
-    cluster = Cluster(path)
+    cluster = Cluster(path, secured=options.secured)
     totals: Counter[str] = Counter()
     number = options.life
     try:
