@@ -1,4 +1,4 @@
-"""What changes on the secured road while flows run: passwords, certificates, sessions that end, a broker that is killed."""
+"""Changes on the secured road while flows run: passwords, certificates, sessions that end, a broker that is killed."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def url(secured, topic):
 class Pair:
     """A journal that is mirrored to a topic, which is captured into a copy, at the same time."""
 
-    def __init__(self, directory, url, login):
+    def __init__(self, directory, url, login, count=0):
         self.journal, self.copy, self.login, self.url = directory / "journal", directory / "copy", login, url
         self.said = []
         self.errors = []
-        self.count = 0
+        self.count = count
         self.append()
         Mirror(self.journal, url, until_end=True, config=login).run()
         how = {"config": login, "on_event": self.said.append}
@@ -77,7 +77,7 @@ class Pair:
         for thread in threads:
             thread.start()
         try:
-            wait_until(self.is_moved)
+            wait_until(lambda: self.errors or (self.is_moved() and all(flow.is_open for flow in self.flows)))
             yield
         finally:
             for flow in self.flows:
@@ -120,8 +120,7 @@ def test_a_password_that_has_expired_ends_the_flows_and_the_new_one_goes_on(secu
         assert isinstance(error, BrokerError)
         assert "invalid credentials with SASL mechanism SCRAM-SHA-512" in str(error)
         assert "look at security.protocol and sasl.*" in str(error)
-    pair = Pair(tmp_path, url, {**login, "sasl.password": "another"})
-    pair.count = 200
+    pair = Pair(tmp_path, url, {**login, "sasl.password": "another"}, pair.count)
     with pair.running():
         pair.move_more()
     pair.check()

@@ -64,7 +64,9 @@ class Claims:
             raise as_ours(KafkaException(KafkaError(KafkaError._TIMED_OUT)), f"claiming table {self._table}", self._settings)
         if failed:
             needs = f"Write on topic {self._table}"
-            raise as_ours(KafkaException(failed[0]), f"claiming table {self._table}", self._settings, needs)
+            late = failed[0].code() == KafkaError._MSG_TIMED_OUT  # no broker has taken it
+            error = KafkaError(KafkaError._TIMED_OUT) if late else failed[0]
+            raise as_ours(KafkaException(error), f"claiming table {self._table}", self._settings, needs)
         self._has_claimed = True
 
     def check(self) -> None:

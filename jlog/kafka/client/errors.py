@@ -56,7 +56,6 @@ REFUSED = (
 )
 # Errors that stay: these end a mirror; after all others it tries again.
 FINAL = (
-    KafkaError._AUTHENTICATION,
     KafkaError._SSL,
     KafkaError._INVALID_ARG,
     KafkaError._UNSUPPORTED_FEATURE,
@@ -118,8 +117,11 @@ def as_ours(error: KafkaException, what: str, settings: Settings, needs: str = "
     said = settings.without_secrets(found.str() if found is not None else str(error))
     if code in TIMED_OUT:
         said = f"no broker answers ({settings.last_said or said})"
-        if settings.login_failed:  # time after time, as long as an answer was waited for
-            code = int(KafkaError._AUTHENTICATION)
+        # Time after time, as long as an answer was waited for. A broker that has just begun may refuse a login that is right.
+        if settings.login_failed and not settings.refused:
+            code = int(KafkaError.SASL_AUTHENTICATION_FAILED)
+    elif code == KafkaError._AUTHENTICATION:  # also of a broker that goes away while a client logs in anew
+        said = f"{said} ({settings.last_said})"
     text = f"{settings.servers}: {what}: {said}"
     if code in UNKNOWN_TOPIC:
         return JournalNotFound(f"{text}; `jlogtool create kafka://…` creates a topic")
@@ -130,7 +132,6 @@ def as_ours(error: KafkaException, what: str, settings: Settings, needs: str = "
 
 def _next(code: int, needs: str) -> str:
     if code in (
-        KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     ):

@@ -131,7 +131,7 @@ class Settings:
         """Forgets what clients have said until now."""
         self.unreachable = False  # no broker can be reached
         self.refused = False  # one of them cannot
-        self.login_failed = False
+        self.login_failed = False  # the last thing that was said
 
     def __repr__(self) -> str:
         return f"<jlog.kafka.Settings {self.servers} {self.shown()}>"
@@ -183,7 +183,7 @@ class Settings:
         else:
             self.last_said = self.without_secrets(str(error.str()))
             self.refused = self.refused or error.code() == KafkaError._TRANSPORT
-            self.login_failed = self.login_failed or error.code() == KafkaError._AUTHENTICATION
+            self.login_failed = error.code() == KafkaError._AUTHENTICATION
 
 
 def _of_end(given: Mapping[str, Any], ends: Sequence[End | None]) -> dict[str, Any]:
