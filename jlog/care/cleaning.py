@@ -23,11 +23,12 @@ from jlog.storage.attaching import attached
 from jlog.storage.copying import nobody_copies
 from jlog.storage.meta import Meta, read_meta
 from jlog.storage.segments import Segment, segments_now
-from jlog.system.files import naming, naming_its_path, open_file
+from jlog.system.files import has_more_entries, naming, naming_its_path, open_file
 
 if TYPE_CHECKING:
     from jlog.archive.archive import Archive
 
+FEW_FILES = 512  # a journal's directory with more of them takes some time to list
 LOCK_SECONDS = 1.0  # how long an append that has met limit_bytes waits for a process that cleans or moves a position
 
 
@@ -202,7 +203,13 @@ def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segmen
                 continue
 
 
-_background = Background(archive_and_clean)
+def _work(path: str) -> None:
+    """Archives where the journal does that when it rolls, and cleans."""
+    archive_and_clean(path)
+    clean_if_free(path)
+
+
+_background = Background(_work)
 
 
 class Cleaner:
@@ -213,7 +220,7 @@ class Cleaner:
 
     def after_roll(self) -> None:
         """Cleans, or has a thread archive and clean. Waits for nothing."""
-        clean_if_free(self._path, on_roll=True)
+        clean_soon(self._path, on_roll=True)
 
     def free_space(self, deadline: Deadline) -> None:
         """Removes what may go, for an append that has met limit_bytes after the open segment was sealed. A journal with an
@@ -236,6 +243,15 @@ def clean_if_free(path: str, deadline: Deadline = AT_ONCE, *, on_roll: bool = Fa
     except (JournalError, OSError) as error:
         warn(path, "nothing was cleaned", error)
         return False
+
+
+def clean_soon(path: str, *, on_roll: bool = False) -> bool:
+    """Does what clean_if_free() does. Where there are many positions or segments to look at, it leaves that to a thread, and
+    returns at once."""
+    if not position_files.are_many(path) and not has_more_entries(path, FEW_FILES):
+        return clean_if_free(path, on_roll=on_roll)
+    _background.ask(path)
+    return True
 
 
 def roll_if_due(path: str, deadline: Deadline = NEVER) -> None:

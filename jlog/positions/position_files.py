@@ -16,10 +16,11 @@ from jlog._core.work.outside import look
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
 from jlog.positions.names import check_name, is_name
 from jlog.storage.meta import Meta
-from jlog.system.files import Directory
+from jlog.system.files import Directory, has_more_entries
 
 SUBSCRIBER = "subscriber"
 CHECKPOINT = "checkpoint"
+FEW = 64
 
 
 @contextmanager
@@ -147,6 +148,11 @@ class PositionFile:
             return False
         return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
 
+    @property
+    def changed_us(self) -> int:
+        """When it was written last, by the kernel's coarse clock; -1 where it was removed, or another one has its name."""
+        return dual_slot.change_us(self._file, self.path)
+
     def fileno(self) -> int:
         return self._file.fileno()
 
@@ -187,6 +193,10 @@ class PositionFile:
         if now != stored:
             self.write(now)
 
+    def to_commit(self) -> dual_slot.HeldPosition:
+        """Returns the object that writes the position while the name is held."""
+        return dual_slot.HeldPosition(self._file, self._meta.uuid, self._meta.epoch, self.path)
+
     def sync(self) -> None:
         self._file.sync()
 
@@ -212,6 +222,11 @@ def names(path: str, kind: str) -> list[str]:
     except FileNotFoundError:
         return []
     return sorted(name for name in found if is_name(name))
+
+
+def are_many(path: str) -> bool:
+    """Says whether there are so many subscribers or checkpoints that looking at them all takes a millisecond or more."""
+    return any(has_more_entries(os.path.join(path, f"{kind}s"), FEW) for kind in (SUBSCRIBER, CHECKPOINT))
 
 
 def exists(path: str, kind: str, name: str) -> bool:
@@ -266,22 +281,26 @@ def remove(path: str, kind: str, name: str) -> None:
 def standing(path: str, meta: Meta, kind: str, *, now: bool = False) -> list[tuple[str, dual_slot.StoredPosition | None]]:
     """Returns name and position of every subscriber or checkpoint, with None for a file that cannot be read. now: as read_now()
     reads it, which is not what a power loss leaves."""
-    found: list[tuple[str, dual_slot.StoredPosition | None]] = []
-    for name in names(path, kind):
-        try:
-            file = PositionFile(path, meta, kind, name)
-        except LookupError:
-            continue  # removed in the meantime
-        except CorruptJournal:
-            found.append((name, None))
-            continue
-        try:
-            found.append((name, file.read_now() if now else file.read_all()))
-        except CorruptJournal:
-            found.append((name, None))
-        finally:
-            file.close()
-    return found
+    try:
+        with Directory(path, f"{kind}s") as directory:
+            found = sorted(name for name in directory.names() if is_name(name))
+            stored = dual_slot.read_positions(directory.fd, directory.path, found, meta.uuid)
+    except FileNotFoundError:
+        return []
+    return [(name, at if at is None or not now else _read_now(path, meta, kind, name, at)) for name, at in stored]
+
+
+def _read_now(path: str, meta: Meta, kind: str, name: str, stored: dual_slot.StoredPosition) -> dual_slot.StoredPosition | None:
+    try:
+        file = PositionFile(path, meta, kind, name)
+    except LookupError:
+        return stored  # removed in the meantime
+    try:
+        return file.read_now()
+    except CorruptJournal:
+        return None
+    finally:
+        file.close()
 
 
 def lowest(path: str, meta: Meta) -> tuple[PositionFile, int] | None:

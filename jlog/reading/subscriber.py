@@ -37,11 +37,12 @@ class Subscriber:
         self.name = name
         self.lost: PositionLost | None = None
         self._journal = journal
-        self._passed = PassedSegments(journal.path, journal.meta, journal.cursor)
+        self._passed = PassedSegments(journal.path, journal.meta, journal.cursor, name)
         create_if_missing(journal, name, start, create, deadline)
         self._file: PositionFile | None = position_files.hold(journal.path, journal.meta, name)
         try:
             self._committed = self._file.read()  # the name is this object's: nobody else moves the position
+            self._position = self._file.to_commit()
             self._resume(self._committed)
         except BaseException:
             self.close()
@@ -77,12 +78,12 @@ class Subscriber:
         if sequence >= self._committed:
             if sequence > journal.cursor.position and sequence > journal.cursor.next_sequence:
                 raise ValueError(f"{journal.path} ends before sequence {sequence}; commit what has been read")
-            file.write(sequence)
+            self._position.write(sequence)
         else:
             with position_files.table_locked(journal.path, deadline):
                 journal.cursor.kept(sequence)
                 work_files.forget(journal.path, journal.meta, self.name)
-                file.write(sequence)
+                self._position.write(sequence)
         self._committed = sequence
         if durable:
             file.sync()
@@ -98,7 +99,7 @@ class Subscriber:
                 checkpoint.close()
             journal.cursor.kept(sequence)
             work_files.forget(journal.path, journal.meta, self.name)
-            file.write(sequence)
+            self._position.write(sequence)
             file.sync()
         self._committed = sequence
         self._passed.forget()

@@ -87,7 +87,7 @@ class Worker:
         try:
             again = Cursor(journal.path, journal.meta.uuid)
             self._source = TaskSource(self._subscriber.window, journal.cursor, again, self, lease)
-            self._passed = PassedSegments(journal.path, journal.meta, journal.cursor)
+            self._passed = PassedSegments(journal.path, journal.meta, journal.cursor, name)
             self._lost = self._seek()
         except BaseException:
             self._subscriber.close()

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint64_t
 
-from jlog._core.format.format cimport jlog_bounds, jlog_position
+from jlog._core.format.format cimport JLOG_DUAL_SLOT_STRIDE, JLOG_POSITION_BYTES, jlog_bounds, jlog_position
 from jlog._core.system.lock cimport LockFile, Mutex
 
 cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
@@ -13,6 +13,12 @@ cdef struct SyncedMark:
     uint64_t segment
     uint64_t offset
     uint64_t sequence
+
+cdef class HeldPosition:
+    cdef LockFile file
+    cdef str path
+    cdef jlog_position position
+    cdef uint8_t image[JLOG_DUAL_SLOT_STRIDE + JLOG_POSITION_BYTES]  # both copies, and zeros in between
 
 cdef class BoundsFile:
     cdef readonly str path

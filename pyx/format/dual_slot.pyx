@@ -8,11 +8,18 @@ the whole journal. A position file holds the position of a subscriber or a check
 import os
 from collections import namedtuple
 
-from libc.errno cimport EAGAIN, EBADMSG, EPROTO
+from libc.errno cimport EAGAIN, EBADMSG, ENOENT, EPROTO, ESPIPE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
-from jlog._core.system.file cimport jlog_birth_us, jlog_read_at, jlog_sync_data, jlog_write_at
+from jlog._core.system.file cimport (
+    jlog_birth_us,
+    jlog_changed_us,
+    jlog_open_at,
+    jlog_read_at,
+    jlog_sync_data,
+    jlog_write_at,
+)
 from jlog._core.format.format cimport (
     JLOG_BOUNDS_MAGIC,
     JLOG_DUAL_SLOT_STRIDE,
@@ -31,11 +38,13 @@ from jlog._core.system.clock cimport jlog_clock_us
 
 from jlog._core.system.lock import NEVER
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, UnsupportedFormat
-from jlog.system.files import Directory, open_file, read_whole
+from jlog.system.files import Directory, open_error, open_file, read_whole
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
         F_WRLCK
+        O_NOCTTY
+        O_NONBLOCK
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -97,11 +106,14 @@ cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, co
     UnsupportedFormat for a later version."""
     cdef int found = find_newer_copy(fd, target, size, magic, uuid)
     if found == -EPROTO:
-        raise UnsupportedFormat(f"{path} has format version {(<DualSlotHeader *> target).version}, this jlog reads up to "
-                                f"{JLOG_FORMAT_VERSION}: upgrade pyjlog")
+        raise later_version(path, (<DualSlotHeader *> target).version)
     if found < 0:
         raise OSError(-found, os.strerror(-found), path)
     return found
+
+
+cdef later_version(path, uint32_t version):
+    return UnsupportedFormat(f"{path} has format version {version}, this jlog reads up to {JLOG_FORMAT_VERSION}: upgrade pyjlog")
 
 
 def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
@@ -117,16 +129,21 @@ def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
     return found
 
 
-cdef int put_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, int found) noexcept nogil:
-    """Completes the head of `source`, and writes both copies. Returns 0 or errno. A power loss leaves each of them old or new.
-    The copy that was found is written last: it still counts if the other one is cut short."""
+cdef void complete_head(void *source, size_t size, const char *magic, const uint8_t *uuid) noexcept nogil:
+    """Completes the head of `source` for the next generation."""
     cdef DualSlotHeader *head = <DualSlotHeader *> source
-    cdef int error = 0, turn
     memcpy(head.magic, magic, 8)
     memcpy(head.uuid, uuid, 16)
     head.version = JLOG_FORMAT_VERSION
     head.generation += 1
     head.crc = jlog_structure_crc(source, size)
+
+
+cdef int put_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, int found) noexcept nogil:
+    """Completes the head of `source`, and writes both copies. Returns 0 or errno. A power loss leaves each of them old or new.
+    The copy that was found is written last: it still counts if the other one is cut short."""
+    cdef int error = 0, turn
+    complete_head(source, size, magic, uuid)
     for turn in range(2):
         if error == 0:
             error = jlog_write_at(fd, source, size, ((found + turn) & 1) * JLOG_DUAL_SLOT_STRIDE)
@@ -136,12 +153,17 @@ cdef int put_dual_slot(int fd, void *source, size_t size, const char *magic, con
 cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
                          int found) except -1:
     cdef int error
-    if not makes_sense(<const uint8_t *> source, size):
-        raise JournalError(f"{path}: the journal's sequences are used up, or another program has damaged the numbers that the "
-                           "journal's writers share; `jlogtool verify` shows which")
+    check_sense(source, size, path)
     error = put_dual_slot(fd, source, size, magic, uuid, found)
     if error != 0:
         raise OSError(error, os.strerror(error), path)
+    return 0
+
+
+cdef int check_sense(const void *source, size_t size, str path) except -1:
+    if not makes_sense(<const uint8_t *> source, size):
+        raise JournalError(f"{path}: the journal's sequences are used up, or another program has damaged the numbers that the "
+                           "journal's writers share; `jlogtool verify` shows which")
     return 0
 
 
@@ -273,15 +295,86 @@ cdef int descriptor_of(file, path) except -1:
     return (<LockFile> file).fd
 
 
+def change_us(file, str path not None) -> int:
+    """Returns when the file's content was changed last, in microseconds since 1970, as the kernel's coarse clock tells it; -1
+    where the file has no name any more."""
+    return jlog_changed_us(descriptor_of(file, path))
+
+
+cdef class HeldPosition:
+    """The position of a subscriber whose name is held. Nobody else writes its file then, so that a write reads nothing first,
+    and is one system call for both copies. The kernel cuts it short between two pages at most: one copy is always whole."""
+
+    def __init__(self, LockFile file not None, bytes uuid not None, uint64_t epoch, str path not None):
+        memset(self.image, 0, sizeof(self.image))
+        self.file, self.path = file, path
+        read_valid_position(descriptor_of(file, path), &self.position, uuid, path)
+        memcpy(self.position.uuid, <const uint8_t *> uuid, 16)
+        self.position.epoch = epoch
+
+    def write(self, uint64_t sequence) -> None:
+        """Moves the position. It survives the death of the process at once, and a power loss once the file is synced."""
+        cdef int fd = descriptor_of(self.file, self.path), error
+        self.position.sequence = sequence
+        self.position.moved_us = jlog_clock_us(CLOCK_REALTIME)
+        check_sense(&self.position, sizeof(self.position), self.path)
+        complete_head(&self.position, sizeof(self.position), JLOG_POSITION_MAGIC, self.position.uuid)
+        memcpy(self.image, &self.position, sizeof(self.position))
+        memcpy(&self.image[JLOG_DUAL_SLOT_STRIDE], &self.position, sizeof(self.position))
+        error = jlog_write_at(fd, self.image, sizeof(self.image), 0)
+        if error != 0:
+            raise OSError(error, os.strerror(error), self.path)
+
+
 def read_position(file, bytes uuid not None, str path not None):
     """Returns the position that the file holds. Raises CorruptJournal if both copies are damaged; the position then holds every
     record back."""
     cdef jlog_position position
-    cdef int fd = descriptor_of(file, path)
-    if not read_dual_slot(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
+    read_valid_position(descriptor_of(file, path), &position, uuid, path)
+    return StoredPosition(position.sequence, position.epoch, position.moved_us)
+
+
+cdef int read_valid_position(int fd, jlog_position *position, bytes uuid, str path) except -1:
+    if not read_dual_slot(fd, position, sizeof(position[0]), JLOG_POSITION_MAGIC, uuid, path):
         raise CorruptJournal(path, 0, "neither copy of the position is valid; every record is kept until you set it again, "
                                       "with `jlogtool subscriber set` or `jlogtool checkpoint set`")
-    return StoredPosition(position.sequence, position.epoch, position.moved_us)
+    return 0
+
+
+def read_positions(int directory, str path not None, list names not None, bytes uuid not None) -> list:
+    """Reads the position files with these names in an open directory. Returns each name with its StoredPosition, or with None
+    where the file cannot be read as one, and leaves out those that are missing. The GIL is free during the system calls, since
+    there may be thousands."""
+    cdef jlog_position position
+    cdef const uint8_t *journal = uuid
+    cdef const char *name
+    cdef int got
+    found = []
+    for text in names:
+        encoded = os.fsencode(text)
+        name = encoded
+        with nogil:
+            got = find_position(directory, name, &position, journal)
+        if got == -ENOENT:
+            continue
+        if got == -EPROTO:
+            raise later_version(os.path.join(path, text), position.version)
+        if got < 0 and got != -ESPIPE:
+            error = open_error(-got, os.path.join(path, text))
+            if not isinstance(error, CorruptJournal):
+                raise error
+        found.append((text, StoredPosition(position.sequence, position.epoch, position.moved_us) if got > 0 else None))
+    return found
+
+
+cdef int find_position(int directory, const char *name, jlog_position *position, const uint8_t *uuid) noexcept nogil:
+    """Returns what find_newer_copy() says of this file."""
+    cdef int found, fd = jlog_open_at(directory, name, O_NONBLOCK | O_NOCTTY, 0)
+    if fd < 0:
+        return fd
+    found = find_newer_copy(fd, position, sizeof(position[0]), JLOG_POSITION_MAGIC, uuid)
+    close(fd)
+    return found
 
 
 def write_position(file, bytes uuid not None, uint64_t epoch, uint64_t sequence, str path not None):

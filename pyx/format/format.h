@@ -29,6 +29,7 @@
 #define JLOG_INDEX_EVERY_BYTES (64u << 10)               /* least distance between two blocks that an index names */
 #define JLOG_COMPRESS_BYTES_MIN 128u                     /* smallest body that is worth compressing */
 #define JLOG_DUAL_SLOT_STRIDE 4096u                      /* distance between the two copies of a dual-slot record */
+#define JLOG_POSITION_BYTES 64u                          /* one copy of a position */
 #define JLOG_RESERVATION_STRIDE (1ull << 24)             /* sequences in one reservation: one durable write of bounds */
 
 #define JLOG_SEGMENT_MAGIC "JLOGSEG\n"
@@ -120,7 +121,7 @@ struct jlog_index_entry {
 _Static_assert(sizeof(struct jlog_segment_header) == 96, "segment header");
 _Static_assert(sizeof(struct jlog_block_header) == 72, "block header");
 _Static_assert(sizeof(struct jlog_bounds) == 128, "bounds");
-_Static_assert(sizeof(struct jlog_position) == 64, "position");
+_Static_assert(sizeof(struct jlog_position) == JLOG_POSITION_BYTES, "position");
 _Static_assert(sizeof(struct jlog_index_header) == 48, "index header");
 _Static_assert(sizeof(struct jlog_index_entry) == 24, "index entry");
 

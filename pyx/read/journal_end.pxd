@@ -16,6 +16,8 @@ cdef class JournalEnd:
     cdef readonly bint live  # `now` comes from the page; else it was computed
     cdef uint64_t limit  # reading ends here: the durable end with durable_only, else JLOG_NONE
     cdef list stored_bodies  # the bodies of the immutable and the open block, if the end was computed
+    cdef uint64_t seen_generation  # the open block when the open segment was asked for last; 0: none was found
+    cdef uint64_t seen_segment  # the open segment then
     cdef object looked_at  # identity of the files from which the end was computed last
 
     cdef JournalEnd another(self)

@@ -86,10 +86,16 @@ cdef class JournalEnd:
         """First sequence of the open segment now, read from the control page; None if no process has the journal open for
         writing. What note() has found stays as it is."""
         cdef Snapshot found
-        precommit = self.precommit
-        if precommit is None or (<Precommit> precommit).snapshot(&found, NULL) != PAGE_VALID:
+        cdef Precommit precommit = self.precommit
+        if precommit is None:
             return None
-        return found.slot.segment
+        # A commit asks each time: while no other block is open, neither is another segment.
+        if self.seen_generation == 0 or precommit.generation() != self.seen_generation:
+            self.seen_generation = 0
+            if precommit.snapshot(&found, NULL) != PAGE_VALID:
+                return None
+            self.seen_generation, self.seen_segment = found.slot.generation, found.slot.segment
+        return self.seen_segment
 
     @property
     def buffered_bytes(self) -> int:

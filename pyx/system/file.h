@@ -305,6 +305,16 @@ static inline int64_t jlog_birth_us(int fd)
     return found.stx_btime.tv_sec * 1000000 + found.stx_btime.tv_nsec / 1000;
 }
 
+/* Time when the content was changed last, in microseconds by the kernel's coarse clock; -1 if the file has no name any more. */
+static inline int64_t jlog_changed_us(int fd)
+{
+    struct stat found;
+
+    if (fstat(fd, &found) != 0 || found.st_nlink == 0)
+        return -1;
+    return found.st_mtim.tv_sec * 1000000 + found.st_mtim.tv_nsec / 1000;
+}
+
 static inline void jlog_start_writeback(int fd, uint64_t bytes)
 {
     (void)sync_file_range(fd, 0, (off_t)bytes, SYNC_FILE_RANGE_WRITE);

@@ -24,6 +24,7 @@ cdef extern from "system/file.h" nogil:
     int64_t jlog_file_bytes(int fd)
     bint jlog_has_no_name(int fd)
     int64_t jlog_birth_us(int fd)
+    int64_t jlog_changed_us(int fd)
     void jlog_start_writeback(int fd, uint64_t bytes)
     int jlog_try_lock_range(int fd, short kind, uint64_t start, uint64_t bytes)
     int jlog_unlock_range(int fd, uint64_t start, uint64_t bytes)
