@@ -15,30 +15,37 @@ FIRST_DELAY_SECONDS, MOST_DELAY_SECONDS = 1.0, 60.0  # after a failure; each del
 
 class Background:
     """Calls `work` with the path of each journal that asks for it: one call at a time for a journal, again where it asks
-    meanwhile, and again after a growing delay where it fails. Nobody waits for a thread: one that is at work when the process
-    ends is cut off, as by a kill. A forked process begins without threads."""
+    meanwhile, and again after a growing delay where it fails. A forked process begins without threads.
 
-    def __init__(self, work: Callable[[str], object]) -> None:
+    waited_for: the end of the process waits for a thread that is at work. Otherwise the thread is cut off, as by a kill.
+    """
+
+    def __init__(self, name: str, work: Callable[[str], object], *, waited_for: bool) -> None:
+        self._name = name
         self._work = work
+        self._daemon = not waited_for
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
         self._asked: dict[str, _Asked] = {}  # those for which a thread runs
 
-    def ask(self, path: str) -> None:
-        """Returns at once. Takes no lock: a signal's handler may ask too, between any two lines."""
+    def ask(self, path: str) -> bool:
+        """Returns at once, and says whether a thread does the work. Takes no lock: a signal's handler may ask too, between any
+        two lines."""
         mine = _Asked()
         try:
             asked = self._asked.setdefault(path, mine)
             asked.again = True
             if asked is mine:
-                start_thread("jlog-archive", self._run, path, asked)
+                start_thread(self._name, self._run, path, asked, daemon=self._daemon)
         except BaseException as error:
             if self._asked.get(path) is mine and not mine.has_thread:
                 self._asked.pop(path, None)
             if not isinstance(error, JournalError):  # else the process has no room for a thread, or is about to end
                 raise
+            return False
+        return True
 
     def _run(self, path: str, asked: _Asked) -> None:
         asked.has_thread, delay = True, FIRST_DELAY_SECONDS

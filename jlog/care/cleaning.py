@@ -203,13 +203,12 @@ def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segmen
                 continue
 
 
-def _work(path: str) -> None:
-    """Archives where the journal does that when it rolls, and cleans."""
-    archive_and_clean(path)
-    clean_if_free(path)
+def _clean_on_roll(path: str) -> None:
+    clean_if_free(path, on_roll=True)
 
 
-_background = Background(_work)
+_archiving = Background("jlog-archive", archive_and_clean, waited_for=False)  # an upload may take hours
+_cleaning = Background("jlog-clean", _clean_on_roll, waited_for=True)
 
 
 class Cleaner:
@@ -236,7 +235,7 @@ def clean_if_free(path: str, deadline: Deadline = AT_ONCE, *, on_roll: bool = Fa
         if retention.archive is None:
             clean(path, deadline=deadline)
         elif on_roll and retention.archive_on_roll:
-            _background.ask(path)
+            _archiving.ask(path)
         return True
     except JournalLocked:
         return False
@@ -248,10 +247,8 @@ def clean_if_free(path: str, deadline: Deadline = AT_ONCE, *, on_roll: bool = Fa
 def clean_soon(path: str, *, on_roll: bool = False) -> bool:
     """Does what clean_if_free() does. Where there are many positions or segments to look at, it leaves that to a thread, and
     returns at once."""
-    if not position_files.are_many(path) and not has_more_entries(path, FEW_FILES):
-        return clean_if_free(path, on_roll=on_roll)
-    _background.ask(path)
-    return True
+    are_many = position_files.are_many(path) or has_more_entries(path, FEW_FILES)
+    return (are_many and _cleaning.ask(path)) or clean_if_free(path, on_roll=on_roll)
 
 
 def roll_if_due(path: str, deadline: Deadline = NEVER) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from jlog.errors import JournalError
 
 
-def start_thread(name: str, run: Callable[..., object], *arguments: object) -> threading.Thread:
-    """Starts a thread that does not keep the process alive. Raises JournalError where the process can have no more of them."""
-    thread = threading.Thread(target=run, args=arguments, name=name, daemon=True)
+def start_thread(name: str, run: Callable[..., object], *arguments: object, daemon: bool = True) -> threading.Thread:
+    """Starts a thread, which does not keep the process alive if it is a daemon. Raises JournalError where the process can have
+    no more of them."""
+    thread = threading.Thread(target=run, args=arguments, name=name, daemon=daemon)
     try:
         thread.start()
     except RuntimeError as error:

@@ -113,7 +113,8 @@ cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, co
 
 
 cdef later_version(path, uint32_t version):
-    return UnsupportedFormat(f"{path} has format version {version}, this jlog reads up to {JLOG_FORMAT_VERSION}: upgrade pyjlog")
+    return UnsupportedFormat(f"{path} has format version {version}, this jlog reads up to {JLOG_FORMAT_VERSION}: upgrade "
+                             "pyjlog")
 
 
 def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
