@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import jlog
-import jlog.reading.subscriber
+import jlog.care.passed_segments
 import oracle
 from behaviour.journals import SMALL, fill, read_away, sequences, value_of, values
 from jlog.positions.position_files import table_locked
@@ -384,7 +384,7 @@ def test_commits_do_not_try_again_and_again_what_fails(journal, writer, path, li
             for sequence in range(103, 120):
                 reader.commit(sequence)
             assert listings == []
-        monkeypatch.setattr(jlog.reading.subscriber, "RETRY_SECONDS", 0)
+        monkeypatch.setattr(jlog.care.passed_segments, "RETRY_SECONDS", 0)
         reader.commit(120)
         assert journal.first_sequence == 100
 
@@ -400,6 +400,6 @@ def test_a_commit_within_the_open_segment_removes_what_a_changed_retention_lets_
             jlog.Writer(path, retention=jlog.Retention()).close()
             reader.commit(12)
             assert jlog.Journal(path).first_sequence == 0
-            monkeypatch.setattr(jlog.reading.subscriber, "LOOK_SECONDS", 0)
+            monkeypatch.setattr(jlog.care.passed_segments, "LOOK_SECONDS", 0)
             reader.commit(13)
             assert jlog.Journal(path).first_sequence == 10
