@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from jlog import archive
     from jlog._core.work.tasks import Task
     from jlog.care.statistics import Stats, SubscriberStats
+    from jlog.query.scan import scan
     from jlog.repair.report import RepairReport
     from jlog.working.worker import Worker
 else:
@@ -49,6 +50,7 @@ else:
         "SubscriberStats": "jlog.care.statistics",
         "Task": "jlog._core.work.tasks",
         "Worker": "jlog.working.worker",
+        "scan": "jlog.query.scan",
     }
 
     def __getattr__(name):
@@ -106,6 +108,7 @@ __all__ = [
     "open_reader",
     "open_worker",
     "open_writer",
+    "scan",
     "transform",
     "transforming",
 ]

@@ -17,7 +17,8 @@ from jlog.care.backup import backup
 from jlog.care.cleaning import archive_of, archive_sealed, clean, clean_if_free, roll_if_due
 from jlog.care.retention import held_bytes, is_expired, now_us
 from jlog.care.verify import Progress, Report, segment_ends, verify
-from jlog.errors import CorruptJournal, JournalLocked, SubscriberExists
+from jlog.errors import CorruptJournal, JournalError, JournalLocked, SubscriberExists
+from jlog.html import SHOWN_ROWS, ends, records_table, table, time_text
 from jlog.options import (
     DEFAULTS,
     PRECOMMIT_DEFAULT,
@@ -35,6 +36,7 @@ from jlog.positions import position_files, work_files
 from jlog.positions.names import Start, check_name, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, PositionFile
 from jlog.positions.start import find_start, find_time
+from jlog.reading.reader import Reader
 from jlog.storage.damage import Damage, walk_segment
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import DIRECTORIES, create_journal, read_meta
@@ -131,6 +133,26 @@ class Journal:
 
     def __repr__(self) -> str:
         return f"<jlog.Journal {self._path!r}>"
+
+    def _repr_html_(self) -> str:
+        """Shows the segments, the subscribers and the newest records in a notebook."""
+        try:
+            segments = [
+                (one.first_sequence, one.records, one.size_bytes, one.sealed, time_text(one.first_timestamp_us))
+                for one in self.segments()
+            ]
+            subscribers = [(name, position.sequence, position.lag) for name, position in self.subscribers().items()]
+            with Reader(self._path, start="end") as reader:
+                newest = reader.read_backward(2 * SHOWN_ROWS)[::-1]
+        except (JournalError, OSError) as error:
+            return table(f"{self!r}: {error}", (), ())
+        return "".join(
+            (
+                table(repr(self), ("segment", "records", "bytes", "sealed", "first timestamp"), ends(segments)),
+                table("subscribers", ("name", "sequence", "lag"), ends(subscribers)),
+                records_table("newest records", newest),
+            )
+        )
 
     def _deadline(self) -> Deadline:
         """Begins the time that one call may wait for other processes and threads."""

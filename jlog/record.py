@@ -1,10 +1,23 @@
 """The records that reading gives, and records in Arrow's columns."""
 
-from jlog._core.records.arrow import ArrowBatch, Field, fields_of, requested_fields, schema_of, stream_of
+from jlog._core.records.arrow import (
+    FIELDS,
+    HEADERS_MAP,
+    HEADERS_TEXT_MAP,
+    ArrowBatch,
+    Field,
+    fields_of,
+    requested_fields,
+    schema_of,
+    stream_of,
+)
 from jlog._core.records.columns import import_pyarrow
 from jlog._core.records.record import Record, RecordBatch, columns_of, records_of_arrow
 
 __all__ = [
+    "FIELDS",
+    "HEADERS_MAP",
+    "HEADERS_TEXT_MAP",
     "ArrowBatch",
     "Field",
     "Record",

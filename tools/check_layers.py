@@ -29,6 +29,7 @@ jlog.libjlog
 jlog.ingest
 jlog
 jlog.transform
+jlog.query
 jlog.urls
 jlog.kafka
 jlog.kafka.topic jlog.kafka.ends
@@ -59,6 +60,7 @@ pyx.format
 pyx.system
 jlog.system
 jlog.errors
+jlog.html
 """.strip().splitlines()
 
 # Rooms that are built on the public API, and stay out of the core.

@@ -38,6 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "read": ("read:read", "Print what a subscriber has not read yet, and commit it."),
         "work": ("work:work", "Run a command for each record, shared out among processes."),
         "work-retry": ("work:work_retry", "Put dead letters back into their journals."),
+        "sql": ("sql:sql", "Ask journals with SQL, through DuckDB."),
     },
     "Positions": {
         "subscriber": ("subscribers:subscriber", "Subscribers: list, add, remove, move, copy."),

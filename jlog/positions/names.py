@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
-Start = str | int | datetime
+Start = str | int | datetime | timedelta
+
+FORMS = (
+    "'begin', 'end', a sequence, an aware datetime, an ISO string with a UTC offset such as '2026-11-25T12:00:00Z', a "
+    "timedelta (so long ago), or a checkpoint's name"
+)
 
 NAME_BYTES_MAX = 200
 _RESERVED = ("begin", "end")
@@ -48,6 +53,38 @@ def _broken_rule(name: str) -> str:
     if _LIKE_A_TIME.match(name):
         return "it reads as a time"
     return ""
+
+
+def check_start(start: Start) -> Start:
+    """Returns the position as it was given. Raises TypeError or ValueError for what cannot be one, without a look at any
+    journal."""
+    resolved(start)
+    return start
+
+
+def resolved(start: Start) -> str | int | datetime:
+    """Returns the position with a time as a datetime: an ISO string, and a timedelta before now, become one."""
+    if isinstance(start, bool) or not isinstance(start, (str, int, datetime, timedelta)):
+        raise TypeError(f"a position must be {FORMS}, not {start!r}")
+    if isinstance(start, timedelta):
+        return datetime.now(timezone.utc) - start
+    if isinstance(start, str) and _LIKE_A_TIME.match(start):
+        return _parsed(start)
+    if isinstance(start, datetime):
+        timestamp_us_of(start)
+    return start
+
+
+def _parsed(text: str) -> datetime:
+    try:
+        # Before Python 3.11 datetime knows no Z, and no fraction of other than 3 or 6 digits.
+        whole = re.sub(r"\.(\d{1,6})\d*", lambda found: "." + found[1].ljust(6, "0"), re.sub(r"[Zz]\Z", "+00:00", text))
+        found = datetime.fromisoformat(whole)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time; a position is {FORMS}") from None
+    if found.tzinfo is None:
+        raise ValueError(f"{text!r} is not a time with a UTC offset; write 2026-11-25T12:00:00Z or …+01:00")
+    return found
 
 
 def timestamp_us_of(time: datetime) -> int:

@@ -11,7 +11,7 @@ from jlog._core.read.journal_end import JournalEnd
 from jlog._core.segments.index import build_index, load_index, points_at_block
 from jlog._core.segments.segment import list_segments
 from jlog.errors import CheckpointNotFound, JournalError, PositionLost
-from jlog.positions.names import Start, timestamp_us_of
+from jlog.positions.names import Start, resolved, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, PositionFile
 from jlog.storage.meta import Meta
 
@@ -27,6 +27,7 @@ class Ends(Protocol):
 
 def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoints: bool = True) -> int:
     """Returns the sequence that `start` means, which may also be a time. Raises what find_sequence raises."""
+    start = resolved(start)
     if isinstance(start, datetime):
         return find_time(path, meta, timestamp_us_of(start), cursor.durable_only)
     return find_sequence(path, meta, cursor, start, checkpoints=checkpoints)
@@ -35,10 +36,7 @@ def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoin
 def find_sequence(path: str, meta: Meta, cursor: Ends, start: Start, *, checkpoints: bool = True) -> int:
     """Returns the sequence that "begin", "end", a number or a checkpoint's name means. Raises ValueError for a start that is
     not a position, or lies beyond the end, and CheckpointNotFound for a name that no checkpoint has."""
-    if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
-        raise TypeError(
-            f"a position must be 'begin', 'end', a sequence, an aware datetime or a checkpoint's name, not {start!r}"
-        )
+    start = resolved(start)
     if start == "begin":
         return int(cursor.first_sequence)
     if start == "end":

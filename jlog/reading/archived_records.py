@@ -17,7 +17,7 @@ from jlog._core.system.lock import Deadline
 from jlog.archive import Archive, archive_of
 from jlog.archive.cursor import ArchiveCursor
 from jlog.errors import JournalError
-from jlog.positions.names import Start, timestamp_us_of
+from jlog.positions.names import Start, resolved, timestamp_us_of
 from jlog.positions.start import find_sequence, find_time
 from jlog.storage.damage import Damage
 from jlog.storage.gaps import Gaps
@@ -58,6 +58,7 @@ class ArchivedRecords:
         self.cursor.seek(self._find(start, checkpoints))
 
     def _find(self, start: Start, checkpoints: bool) -> int:
+        start = resolved(start)
         if isinstance(start, datetime):
             return self._find_time(start)
         checkpoints = checkpoints and self._live is not None

@@ -15,7 +15,7 @@ from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import Deadline
 from jlog.errors import PositionLost
 from jlog.positions import position_files
-from jlog.positions.names import Start
+from jlog.positions.names import Start, resolved
 from jlog.positions.position_files import CHECKPOINT
 from jlog.positions.start import find_start
 from jlog.storage.damage import Damage, skip_damage
@@ -42,6 +42,7 @@ class JournalRecords:
         self.gaps = Gaps(self.path, self.meta.uuid)
 
     def go_to(self, start: Start, *, checkpoints: bool = True) -> None:
+        start = resolved(start)
         while True:
             sequence = find_start(self.path, self.meta, self.cursor, start, checkpoints=checkpoints)
             try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from jlog._core.read.position import handing_out, moving
-from jlog._core.records.arrow import ArrowBatch, fields_of, requested_fields, schema_of, stream_of
+from jlog._core.records.arrow import ArrowBatch, Field, fields_of, requested_fields, schema_of, stream_of
 from jlog._core.records.columns import import_pyarrow
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import NEVER, Deadline
@@ -139,6 +139,13 @@ class Reader:
         self._check_lost()
         return self._source.arrow_batches(max_records, max_bytes, fields_of(columns), end, pyarrow.record_batch)
 
+    def arrow_batches(
+        self, fields: Sequence[Field], end: int | None = None, max_records: int = STREAM_RECORDS, max_bytes: int = STREAM_BYTES
+    ) -> Iterator[ArrowBatch]:
+        """Iterates over the records in columns that no library has taken yet, for jlog.scan; as record_batches()."""
+        self._check_lost()
+        return self._source.arrow_batches(max_records, max_bytes, fields, end, _as_it_is)
+
     def __arrow_c_schema__(self) -> CapsuleType:
         return schema_of(fields_of())
 
@@ -155,8 +162,7 @@ class Reader:
         self._check_lost()
         fields = requested_fields(requested_schema, fields_of())
         end = int(self._cursor.next_sequence)
-        batches: Iterator[ArrowBatch] = self._source.arrow_batches(STREAM_RECORDS, STREAM_BYTES, fields, end, _as_it_is)
-        return stream_of(fields, batches, self)
+        return stream_of(fields, self.arrow_batches(fields, end), self)
 
     def follow(self, timeout: float | None = None, *, pace: float | None = None) -> Iterator[Record]:
         """Iterates over records as they are appended. It wakes at once, and uses no CPU while there is none. It ends after

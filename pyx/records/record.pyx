@@ -14,6 +14,7 @@ from jlog._core.format.format cimport JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_decode
 
 from jlog._core.records.arrow import fields_of, requested_fields, schema_of
 from jlog._core.records.columns import import_pyarrow
+from jlog.html import SHOWN_ROWS, records_table
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -145,6 +146,10 @@ cdef class RecordBatch(Batch):
         for data, base_time_us, first_sequence, count in self.chunks:
             columns.add(<const uint8_t *> <bytes> data, len(data), base_time_us, first_sequence, count)
         return columns.hand_over()
+
+    def _repr_html_(self):
+        last = max(SHOWN_ROWS, self.count - SHOWN_ROWS)
+        return records_table(repr(self), self[:SHOWN_ROWS], self[last:])
 
     def __iter__(self):
         cdef jlog_record record

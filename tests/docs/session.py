@@ -7,6 +7,7 @@ import types
 
 answers, sys.stdout = sys.stdout, sys.stderr
 main = types.ModuleType("__main__")
+main.__file__ = "<page>"  # without a file DuckDB takes this for a prompt, and draws a progress bar where the answers go
 sys.modules["__main__"] = main
 for line in sys.stdin:
     exec(compile(json.loads(line), "<page>", "exec"), vars(main))

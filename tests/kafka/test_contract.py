@@ -594,3 +594,35 @@ def test_the_first_writer_makes_it(place):
         writer.append(b"x")
     with open_reader(place + "-new") as reader:
         assert values(reader) == [b"x"]
+
+
+# --- Arrow ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_and_a_scan_are_arrow_data(ten, writer):
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install pyarrow")
+    expected = [b"%d" % day for day in range(10)]
+    with open_reader(ten) as reader:
+        stream = pyarrow.RecordBatchReader.from_stream(reader)
+        assert reader.position == 0
+        writer.append(b"later")
+        writer.flush()
+        assert stream.read_all().column("value").to_pylist() == expected
+        assert reader.position == 10
+        assert pyarrow.table(reader).column("value").to_pylist() == [b"later"]
+    for start, end, days in (("begin", 10, range(10)), (at(2), at(5), range(2, 5)), (7, "end", [7, 8, 9])):
+        found = jlog.scan(ten, start=start, end=end).to_arrow().column("value").to_pylist()
+        assert found[: len(days)] == [b"%d" % day for day in days]
+    polars = pytest.importorskip("polars", reason="pip install polars")
+    late = jlog.scan(ten, text=True).to_polars().filter(polars.col("timestamp") >= at(8), polars.col("sequence") < 10)
+    assert late.collect()["value"].to_list() == ["8", "9"]
+
+
+def test_extend_arrow_takes_what_a_reader_gives(ten, writer):
+    with open_reader(ten) as reader:
+        writer.extend_arrow(reader.read(5))
+        writer.flush()
+        found = list(reader)
+    assert [(record.value, record.timestamp_us) for record in found[5:]] == [
+        (b"%d" % day, BEGIN_US + day * 86_400_000_000) for day in range(5)
+    ]

@@ -129,9 +129,9 @@ def print_json(value: Any) -> None:
     out.flush()
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Prints a table, as wide as it needs to be where no terminal limits it. A column whose name ends in a space has numbers,
-    which are aligned to the right."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: BinaryIO | None = None) -> None:
+    """Prints a table, or writes it to a file, as wide as it needs to be where no terminal limits it. A column whose name ends
+    in a space has numbers, which are aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -140,7 +140,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         table.add_column(column.strip(), justify="right" if column.endswith(" ") else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(str(cell))) for cell in row))
-    _print(table)
+    _print(table, file)
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
@@ -156,18 +156,21 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
     _print(table)
 
 
-def _print(table: Any) -> None:
+def _print(table: Any, file: BinaryIO | None = None) -> None:
     from rich.console import Console
 
-    binary_stdout()
-    if sys.stdout.isatty():
+    out = binary_stdout() if file is None else file
+    if out.isatty():
         Console(highlight=False, color_system="auto" if in_colour() else None).print(table)
         return
     console = Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False, color_system=None)
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():
-        click.echo(line.rstrip())
+        if file is None:
+            click.echo(line.rstrip())
+        else:
+            file.write(line.rstrip().encode("utf-8", "backslashreplace") + b"\n")
 
 
 def printable(text: str) -> str:

@@ -13,7 +13,7 @@ from jlog.kafka.client.errors import TopicChanged
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import TopicUrl, parse
 from jlog.kafka.topic.checkpoints import Checkpoints
-from jlog.positions.names import Start, check_name, timestamp_us_of
+from jlog.positions.names import Start, check_name, resolved, timestamp_us_of
 
 
 class Partition:
@@ -72,10 +72,7 @@ class Partition:
     def find(self, start: Start, *, checkpoints: bool = True) -> int:
         """Returns an offset. Raises ValueError for a start that is not a position, or one beyond the end, and
         CheckpointNotFound for a name that no checkpoint has."""
-        if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
-            raise TypeError(
-                f"a position must be 'begin', 'end', an offset, an aware datetime or a checkpoint's name, not {start!r}"
-            )
+        start = resolved(start)
         if start == "begin":
             return self.first()
         if start == "end":

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard
 SAME_SECONDS = 1.0  # seconds between two looks at whether the topic is still the same
 READ_BACK = 1_000
-STREAM_RECORDS = 65_536  # of one batch of a stream
+STREAM_RECORDS, STREAM_BYTES = 65_536, 16 << 20  # of one batch of a stream
 
 
 class TopicReader:
@@ -172,12 +172,25 @@ class TopicReader:
         fields = requested_fields(requested_schema, fields_of())
         with at_once():
             end = self._partition.end()
-        return stream_of(fields, iter(lambda: self._columns_up_to(end, fields), None), self)
+        return stream_of(fields, self.arrow_batches(fields, end), self)
 
-    def _columns_up_to(self, end: int, fields: tuple[Field, ...]) -> ArrowBatch | None:
+    def arrow_batches(
+        self, fields: Sequence[Field], end: int | None = None, max_records: int = STREAM_RECORDS, max_bytes: int = STREAM_BYTES
+    ) -> Iterator[ArrowBatch]:
+        """Iterates over the records in columns that no library has taken yet, as jlog.Reader does."""
+        with at_once():
+            until = self._partition.end() if end is None else end
+        return iter(lambda: self._columns_up_to(until, tuple(fields), max_records, max_bytes), None)
+
+    def _columns_up_to(self, end: int, fields: tuple[Field, ...], max_records: int, max_bytes: int) -> ArrowBatch | None:
         if self._position >= end or not (self._buffer or self._catch_up(end)):
             return None
-        found = [message for message in islice(self._buffer, STREAM_RECORDS) if message.offset() < end]
+        found: list[Any] = []
+        for message in islice(self._buffer, max_records):
+            max_bytes -= len(message)
+            if message.offset() >= end or (found and max_bytes < 0):
+                break
+            found.append(message)
         if not found:
             return None
         columns = columns_of(KafkaBatch(found), fields, self._partition.url)

@@ -1,0 +1,166 @@
+"""`jlogtool sql`: a statement of DuckDB over journals, archives and topics."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import jlog
+from jlog.cli.arguments.parameters import POSITION, JournalType, checked
+from jlog.cli.arguments.topics import topic_settings
+from jlog.cli.exits import DAMAGED
+from jlog.cli.records.past_damage import report_damage
+from jlog.cli.records.rows import writer_of
+from jlog.cli.terminal.output import binary_stdout
+from jlog.cli.terminal.progress import progress_bar
+from jlog.errors import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+
+    from jlog.query.scan import Scan
+
+FORMATS = ("table", "csv", "jsonl", "parquet")
+ROWS = 1_000  # fetched at once
+_SOURCE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
+
+
+class SourceType(JournalType):
+    name = "NAME=JOURNAL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = _SOURCE.fullmatch(value)
+        if found is None:
+            self.fail(
+                f"{value!r} is not NAME=JOURNAL; the name is that of a table in the statement: app=/var/log/app", param, ctx
+            )
+        return found[1], super().convert(found[2], param, ctx)
+
+
+@click.command()
+@click.argument("statement")
+@click.argument("sources", nargs=-1, metavar="NAME=JOURNAL...", type=SourceType(or_topic=True, or_archive=True))
+@click.option("--from", "start", type=POSITION, default="begin", show_default=True, help="The first record.")
+@click.option("--to", "end", type=POSITION, default="end", show_default=True, help="The first record that is left out.")
+@click.option("--parse", type=click.Choice(["json"]), help="The fields of JSON objects are columns too.")
+@click.option("--text", is_flag=True, help="value, key and headers are text, not bytes.")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="Of the output.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE, which appears when it is whole."
+)
+@topic_settings
+def sql(statement: str, sources: tuple[tuple[str, str], ...], format_name: str, output: str | None, **options: Any) -> None:
+    """Run a STATEMENT of DuckDB's SQL, in which each NAME is a table with the records of its JOURNAL.
+
+    A JOURNAL may be an archive or a topic, too. The columns are sequence, timestamp, key, value and headers, which is a
+    map; with --parse json also the fields of the values, which are JSON objects. Only the columns that the statement
+    needs are read, and of sequence and timestamp only the ranges that it leaves. A time without an offset is of this
+    machine's zone.
+
+    In table, csv and jsonl, bytes are shown as text where they are UTF-8, and else as base64. Damaged records are left
+    out: each damaged place has a line on stderr, and the exit code is 3.
+
+    \b
+    Examples:
+      jlogtool sql 'SELECT count(*) FROM app' app=app
+      jlogtool sql --text "FROM a WHERE timestamp >= '2026-11-25 13:30'" a=app
+      jlogtool sql --parse json 'SELECT level, count(*) FROM a GROUP BY 1' a=app
+      jlogtool sql 'FROM a' a=app --format parquet -o app.parquet
+    """
+    if format_name == "parquet" and output is None:
+        raise click.UsageError("--format parquet needs -o FILE")
+    duplicates = {name for name, _ in sources if sum(name == other for other, _ in sources) > 1}
+    if duplicates:
+        raise click.UsageError(f"two journals have the name {', '.join(sorted(duplicates))}")
+    damage: set[tuple[str, int]] = set()
+
+    def skipped(found: jlog.Damage) -> None:
+        if (found.path, found.offset) not in damage:
+            damage.add((found.path, found.offset))
+            report_damage(found)
+
+    with progress_bar("Reading", None, in_bytes=False) as advance:
+        scans = {name: _scan(journal, options).told(skipped, advance) for name, journal in sources}
+        for scan in scans.values():
+            with checked():
+                scan.range()
+        _run(statement, scans, format_name, output)
+    if damage:
+        raise click.exceptions.Exit(DAMAGED)
+
+
+def _scan(journal: str, options: dict[str, Any]) -> Scan:
+    with checked():
+        return jlog.scan(journal, **options)
+
+
+def _run(statement: str, scans: dict[str, Scan], format_name: str, output: str | None) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from jlog.query.duckdb_plan import connected
+
+    with ExitStack() as stack:
+        spilled = stack.enter_context(tempfile.TemporaryDirectory(prefix="jlog-sql-"))
+        connection = stack.enter_context(connected(spilled))
+        part = stack.enter_context(nullcontext() if output is None else _appearing(output))
+        # DuckDB does not look for signals while it works, so it works in another thread than they come to.
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        try:
+            pool.submit(_write, connection, statement, scans, format_name, part).result()
+        except BaseException:
+            connection.interrupt()
+            raise
+
+
+def _write(
+    connection: duckdb.DuckDBPyConnection, statement: str, scans: dict[str, Scan], format_name: str, path: str | None
+) -> None:
+    from jlog.query.duckdb_plan import execute
+
+    with ExitStack() as stack:
+        stack.enter_context(_told())
+        if format_name == "parquet":
+            target = str(path).replace("'", "''")
+            execute(connection, f"COPY ({statement.rstrip().rstrip(';')}\n) TO '{target}' (FORMAT parquet)", scans)
+            return
+        found = execute(connection, statement, scans)
+        file = None if path is None else stack.enter_context(open(path, "wb"))
+        writer_of(format_name, file)(found.description or [], _rows(found))
+        binary_stdout().flush()
+
+
+def _rows(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    while rows := found.fetchmany(ROWS):
+        yield from rows
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turns DuckDB's errors into those of this program: one of the statement is one of usage."""
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        raise click.UsageError(str(error)) from None
+    except duckdb.Error as error:
+        raise JournalError(str(error)) from None
+
+
+@contextmanager
+def _appearing(path: str) -> Iterator[str]:
+    """Yields the path of a file that gets its name when it is whole."""
+    part = f"{path}.part-{os.getpid()}"
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)

@@ -1,0 +1,215 @@
+"""What DuckDB needs of each scan for a statement: columns, and ranges of sequence and timestamp.
+
+DuckDB itself says that: it plans the statement over empty tables that have the columns of the scans. Whatever its optimizer has
+moved into the reading of a table holds for every row that the statement uses from there. A condition that is not understood
+here narrows nothing, and DuckDB checks all conditions again on the records that are read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from jlog.query.bounds import EVERYTHING, FLIPPED, Bounds, compared, one_of
+
+try:
+    import duckdb
+except ImportError as error:
+    raise ImportError("SQL needs duckdb 1.1 or newer: pip install 'pyjlog[sql]'") from error
+
+if TYPE_CHECKING:
+    from jlog.query.scan import Scan
+
+_OPERATORS = {
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+    "COMPARE_EQUAL": "=",
+}
+# Both of these look at a table's content: an empty one makes them drop the reading, or read it twice.
+_NOT_OF_EMPTY_TABLES = "statistics_propagation,late_materialization"
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# A plan has times in UTC, and in this form.
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?\+00\Z")
+
+
+def connected(spill_directory: str) -> duckdb.DuckDBPyConnection:
+    """Returns a connection to an empty database in memory. What does not fit into it goes below the directory."""
+    return duckdb.connect(config={"temp_directory": spill_directory})
+
+
+def execute(connection: duckdb.DuckDBPyConnection, statement: str, scans: Mapping[str, Scan]) -> duckdb.DuckDBPyConnection:
+    """Runs a statement, which knows each scan as a table of its name. Planning and running are one transaction, so that now()
+    is the same in both."""
+    connection.begin()
+    try:
+        needed = plan(connection, statement, scans)
+    except duckdb.Error:  # it cannot be explained, or is wrong: to run it shows which
+        connection.rollback()
+        connection.begin()
+        needed = {}
+    for name, scan in scans.items():
+        connection.register(name, needed[name].of(scan) if name in needed else scan)
+    return connection.execute(statement)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a statement needs of one scan. columns: None for all."""
+
+    columns: frozenset[str] | None
+    bounds: Bounds
+
+    def either(self, other: Need) -> Need:
+        columns = None if self.columns is None or other.columns is None else self.columns | other.columns
+        return Need(columns, self.bounds.either(other.bounds))
+
+    def of(self, scan: Scan) -> Scan:
+        columns = None if self.columns is None else [name for name in scan.names() if name in self.columns]
+        return scan.narrowed(columns or ["sequence"] if columns is not None else None, self.bounds)
+
+
+def plan(connection: duckdb.DuckDBPyConnection, statement: str, scans: Mapping[str, Scan]) -> dict[str, Need]:
+    """Returns what the statement needs of the scans; nothing for a scan of which that is not known."""
+    if len(connection.extract_statements(statement)) != 1:
+        return {}
+    for name, scan in scans.items():
+        connection.register("jlog_without_records", scan.without_records())
+        connection.execute(f"CREATE TEMP TABLE {_quoted(name)} AS FROM jlog_without_records")
+    connection.unregister("jlog_without_records")
+    connection.execute(f"SET disabled_optimizers = '{_NOT_OF_EMPTY_TABLES}'")
+    try:
+        rows = connection.execute(f"EXPLAIN (FORMAT JSON) {statement}").fetchall()
+    finally:
+        connection.execute("RESET disabled_optimizers")
+    for name in scans:
+        connection.execute(f"DROP TABLE {_quoted(name)}")
+    return _needs(connection, json.loads(rows[0][1]), scans)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _needs(connection: duckdb.DuckDBPyConnection, nodes: list[Any], scans: Mapping[str, Scan]) -> dict[str, Need]:
+    found: dict[str, Need] = {}
+    for node in nodes:
+        info = node.get("extra_info", {})
+        name = str(info.get("Table", "")).rpartition(".")[2].strip('"')
+        if name in scans:
+            need = _need(connection, info, scans[name].names())
+            found[name] = found[name].either(need) if name in found else need
+        for other, need in _needs(connection, node.get("children", []), scans).items():
+            found[other] = found[other].either(need) if other in found else need
+    return found
+
+
+def _need(connection: duckdb.DuckDBPyConnection, info: dict[str, Any], names: list[str]) -> Need:
+    columns = {name for name in _listed(info.get("Projections")) if name}
+    bounds = EVERYTHING
+    # A condition is given as text. A column whose name is not plain could make it read like another one.
+    readable = all(_PLAIN_NAME.match(name) for name in names)
+    for text in _listed(info.get("Filters")):
+        tree = _tree(connection, text.removeprefix("optional: ")) if readable else None
+        if tree is None:
+            return Need(None, bounds)
+        columns |= set(_columns_in(tree))
+        bounds = bounds.both(_bounds(tree))
+    return Need(frozenset(columns) if columns <= set(names) else None, bounds)
+
+
+def _listed(given: Any) -> list[str]:
+    return [] if given is None else [given] if isinstance(given, str) else list(given)
+
+
+# --- Conditions --------------------------------------------------------------------------------------------------
+
+
+def _tree(connection: duckdb.DuckDBPyConnection, condition: str) -> dict[str, Any] | None:
+    """Returns DuckDB's own tree of a condition; None where the text is not a condition in SQL."""
+    answer = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [f"SELECT 1 WHERE {condition}"]).fetchall()
+    try:
+        found = json.loads(answer[0][0])["statements"][0]["node"]["where_clause"]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _columns_in(tree: Any) -> Iterator[str]:
+    if isinstance(tree, list):
+        for part in tree:
+            yield from _columns_in(part)
+    elif isinstance(tree, dict):
+        if tree.get("class") == "COLUMN_REF":
+            yield tree["column_names"][-1]
+        for part in tree.values():
+            yield from _columns_in(part)
+
+
+def _bounds(tree: dict[str, Any]) -> Bounds:
+    kind = tree.get("type")
+    parts = tree.get("children", [])
+    try:
+        if kind == "CONJUNCTION_AND":
+            return _combined(parts, Bounds.both)
+        if kind == "CONJUNCTION_OR":
+            return _combined(parts, Bounds.either)
+        if kind == "COMPARE_IN":
+            return one_of(_column(parts[0]), [_value(part) for part in parts[1:]])
+        if kind == "COMPARE_BETWEEN":
+            column = _column(tree["input"])
+            return compared(column, ">=", _value(tree["lower"])).both(compared(column, "<=", _value(tree["upper"])))
+        return _comparison(_OPERATORS[kind or ""], tree["left"], tree["right"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        return EVERYTHING  # another condition, or another form of the tree than is known here
+
+
+def _combined(parts: list[dict[str, Any]], combine: Callable[[Bounds, Bounds], Bounds]) -> Bounds:
+    found = _bounds(parts[0])
+    for part in parts[1:]:
+        found = combine(found, _bounds(part))
+    return found
+
+
+def _comparison(operator: str, left: dict[str, Any], right: dict[str, Any]) -> Bounds:
+    if right.get("class") == "COLUMN_REF":
+        left, operator, right = right, FLIPPED[operator], left
+    return compared(_column(left), operator, _value(right))
+
+
+def _column(tree: dict[str, Any]) -> str:
+    if tree["class"] != "COLUMN_REF":
+        raise ValueError("a column is computed with first")
+    return str(tree["column_names"][-1])
+
+
+def _value(tree: dict[str, Any]) -> int | datetime:
+    """Returns a whole number or a time. Raises ValueError for another value."""
+    if tree["class"] == "CAST":
+        if _cast_type(tree) != "TIMESTAMP WITH TIME ZONE":
+            raise ValueError("not a time")
+        return _time(_literal(tree["child"]))
+    return int(_literal(tree))
+
+
+def _cast_type(tree: dict[str, Any]) -> str:
+    return str(tree["type_expr"]["type_name"] if "type_expr" in tree else tree["cast_type"]["id"])
+
+
+def _literal(tree: dict[str, Any]) -> str:
+    if tree["class"] != "CONSTANT":
+        raise ValueError("not a literal")
+    return str(tree["literal"]["text"] if "literal" in tree else tree["value"]["value"])  # in DuckDB 2, and before
+
+
+def _time(text: str) -> datetime:
+    found = _TIME.match(text)
+    if found is None:
+        raise ValueError("not in the form that plans have")
+    *parts, fraction = found.groups()
+    return datetime(*map(int, parts), microsecond=int((fraction or "").ljust(6, "0")), tzinfo=timezone.utc)  # type: ignore[arg-type,misc]

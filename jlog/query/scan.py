@@ -1,0 +1,280 @@
+"""`jlog.scan`: a lazy view of a journal, an archive or a topic, which can be read any number of times."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from jlog.archive import archive_at
+from jlog.errors import CorruptJournal, JournalError
+from jlog.html import SHOWN_ROWS, records_table
+from jlog.interfaces import ReaderProtocol
+from jlog.positions.names import Start, check_start
+from jlog.query.bounds import EVERYTHING, MOST, Bounds
+from jlog.reading.reader import Reader
+from jlog.record import (
+    FIELDS,
+    HEADERS_MAP,
+    HEADERS_TEXT_MAP,
+    ArrowBatch,
+    Field,
+    import_pyarrow,
+    requested_fields,
+    schema_of,
+    stream_of,
+)
+from jlog.storage.damage import Damage
+from jlog.system.filesystem import is_url
+from jlog.urls import open_reader, path_of
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
+    from typing_extensions import CapsuleType
+
+    from jlog.query.json_fields import JsonFields
+
+BATCH_RECORDS = 65_536
+BATCH_BYTES = 16 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_TIME_MAX_US = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z, the last time that a datetime can be
+
+
+def scan(
+    path_or_url: str | os.PathLike[str],
+    *,
+    start: Start = "begin",
+    end: Start = "end",
+    text: bool = False,
+    parse: str | None = None,
+    schema: Any = None,
+) -> Scan:
+    """Returns a lazy view of a journal, an archive or a topic, for Arrow, Polars, DuckDB and pandas.
+
+    It reads nothing itself, is not a subscriber, holds nothing back, and can be read any number of times, also while others
+    append. Each reading begins and ends where start and end are then.
+
+    start, end: as Reader's start: "begin", "end", a sequence, an aware datetime, an ISO string with a UTC offset, a timedelta
+        (so long ago), or a checkpoint's name. The record at `end` is left out.
+    text: value, key and headers are strings, and a record that is not UTF-8 is an error, with its sequence.
+    parse: "json" adds a column for each field of the values, which are JSON objects. Needs pyarrow.
+    schema: the fields and their types, in place of those that a sample of the records has: an object with __arrow_c_schema__,
+        or a dict of names and names of Arrow types.
+    """
+    return Scan(os.fspath(path_or_url), check_start(start), check_start(end), text, _parser(parse, schema))
+
+
+def _parser(parse: str | None, schema: Any) -> JsonFields | None:
+    if parse is None:
+        if schema is not None:
+            raise ValueError("schema= is for parse='json': without it a scan has the columns of the records")
+        return None
+    if parse != "json":
+        raise ValueError(f"parse must be 'json' or None, not {parse!r}")
+    import_pyarrow()
+    from jlog.query.json_fields import JsonFields
+
+    return JsonFields(schema)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What jlog.scan() returns. It has __arrow_c_stream__, so that every library for Arrow takes it."""
+
+    path: str
+    start: Start = "begin"
+    end: Start = "end"
+    text: bool = False
+    parser: JsonFields | None = None
+    columns: tuple[str, ...] | None = None  # None: all
+    bounds: Bounds = EVERYTHING
+    on_damage: Callable[[Damage], None] | None = None  # takes what is skipped; None: damage is an error
+    on_batch: Callable[[int], None] | None = None  # takes the number of records of each batch that was read
+
+    def __repr__(self) -> str:
+        return f"<jlog.Scan {self.path!r} from {self.start!r} to {self.end!r}>"
+
+    # --- Libraries --------------------------------------------------------------------------------------------------
+
+    def __arrow_c_schema__(self) -> CapsuleType:
+        if self.parser is not None:
+            capsule: CapsuleType = self.pyarrow_schema.__arrow_c_schema__()
+            return capsule
+        return schema_of(self.fields)
+
+    def __arrow_c_stream__(self, requested_schema: CapsuleType | None = None) -> CapsuleType:
+        """Returns the records as a stream, as Reader does, from the beginning each time."""
+        if self.parser is not None:
+            import pyarrow
+
+            reader = pyarrow.RecordBatchReader.from_batches(self.pyarrow_schema, self.pyarrow_batches())
+            capsule: CapsuleType = reader.__arrow_c_stream__(requested_schema)
+            return capsule
+        fields = requested_fields(requested_schema, self.fields)
+        return stream_of(fields, self.batches(fields))
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Returns all records, in memory. Raises what a Reader raises."""
+        return import_pyarrow().Table.from_batches(self.pyarrow_batches(), self.pyarrow_schema)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Returns all records, in memory. Needs pandas and pyarrow."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.LazyFrame:
+        """Returns a LazyFrame. Only the columns that a query needs are read, only the ranges of sequence and timestamp that its
+        filters leave, and no more records than it takes. Needs polars: pip install 'pyjlog[polars]'."""
+        from jlog.query.polars_frames import lazy_frame
+
+        return lazy_frame(self)
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str) -> duckdb.DuckDBPyRelation:
+        """Gives the connection a view of this name, which reads the records anew in each query. Returns it as a relation."""
+        connection.register(name, self)
+        return connection.view(name)
+
+    def _repr_html_(self) -> str:
+        try:
+            with self._reader(self.start) as reader, self._reader(self.end) as at_end:
+                first = list(reader.read(SHOWN_ROWS)) if reader.position < at_end.position else []
+                last = [
+                    record
+                    for record in reversed(at_end.read_backward(SHOWN_ROWS))
+                    if not first or record.sequence > first[-1].sequence
+                ]
+                first = [record for record in first if record.sequence < at_end.position]
+        except (JournalError, OSError, ValueError) as error:
+            return records_table(f"{self!r}: {error}", [])
+        return records_table(repr(self), first, last)
+
+    # --- Columns ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """The wanted columns of the records themselves."""
+        found = {**FIELDS, "headers": HEADERS_TEXT_MAP if self.text else HEADERS_MAP}
+        if self.text:
+            found |= {name: found[name]._replace(format="u") for name in ("key", "value")}
+        return tuple(field for field in found.values() if self.columns is None or field.name in self.columns)
+
+    @cached_property
+    def pyarrow_schema(self) -> pyarrow.Schema:
+        import pyarrow
+
+        own = pyarrow.schema(NoRecords(self.fields))
+        if self.parser is None:
+            return own
+        return pyarrow.schema([*own, *self.parser.columns(self)])
+
+    def names(self) -> list[str]:
+        """Returns the names of its columns."""
+        return [field.name for field in self.fields] if self.parser is None else list(self.pyarrow_schema.names)
+
+    def without_records(self) -> Any:
+        """Returns an object with the scan's columns and no record, for any library."""
+        return NoRecords(self.fields) if self.parser is None else self.pyarrow_schema.empty_table()
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
+
+    def narrowed(self, columns: Sequence[str] | None, bounds: Bounds) -> Scan:
+        """Returns a scan with these columns alone, which may leave out the records outside the bounds."""
+        wanted = None if columns is None else tuple(columns)
+        return replace(self, columns=wanted, bounds=self.bounds.both(bounds))
+
+    def told(self, on_damage: Callable[[Damage], None], on_batch: Callable[[int], None]) -> Scan:
+        """Returns a scan that skips damage and tells about it, and about the number of records in each batch."""
+        return replace(self, on_damage=on_damage, on_batch=on_batch)
+
+    def pyarrow_batches(self, limit: int | None = None) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow
+
+        if self.parser is None:
+            return map(pyarrow.record_batch, self.batches(self.fields, limit))
+        return self.parser.parsed(self, limit)
+
+    def batches(self, fields: Sequence[Field], limit: int | None = None) -> Iterator[ArrowBatch]:
+        """Iterates over the records, at most `limit` of them, but for the rest of the last batch."""
+        left = MOST if limit is None else limit
+        if self.bounds.is_empty or left == 0:
+            return
+        with self._reader(self.start) as reader:
+            end = self._end()
+            if not self._go_on(reader):
+                return
+            batches = reader.arrow_batches(fields, end, min(BATCH_RECORDS, left), BATCH_BYTES)
+            while left > 0:
+                try:
+                    batch = next(batches, None)
+                except CorruptJournal:
+                    if self.on_damage is None or not isinstance(reader, Reader):
+                        raise  # only a journal's reader knows how to go on
+                    self.on_damage(reader.skip_damage())
+                    continue
+                if batch is None:
+                    return
+                left -= len(batch)
+                if self.on_batch is not None:
+                    self.on_batch(len(batch))
+                yield batch
+
+    def range(self) -> tuple[int, int]:
+        """Returns the first sequence and the end as they are now, whatever the bounds are."""
+        with self._reader(self.start) as reader, self._reader("end" if isinstance(self.end, int) else self.end) as at_end:
+            end = at_end.position if not isinstance(self.end, int) else min(self.end, at_end.position)
+            return reader.position, end
+
+    def _reader(self, start: Start) -> ReaderProtocol:
+        """Opens an anonymous reader."""
+        if is_url(self.path) and not self.path.lower().startswith(("file:", "kafka:")):
+            return Reader(self.path, start=start)
+        path = path_of(self.path)
+        if path is None:
+            return open_reader(self.path, start=start)
+        return Reader(archive_at(os.fspath(path)) or path, start=start)
+
+    def _end(self) -> int | None:
+        """Returns the sequence before which reading ends; None for the end as it is now."""
+        end = self.bounds.sequences[1] + 1
+        if isinstance(self.end, int):
+            end = min(end, self.end)
+        elif self.end != "end":
+            with self._reader(self.end) as reader:
+                end = min(end, reader.position)
+        return None if end > MOST else max(end, 0)
+
+    def _go_on(self, reader: ReaderProtocol) -> bool:
+        """Moves the reader to the first record that may lie within the bounds. Returns False where there is none. Timestamps
+        may be in any order where writers gave them, so that only the records before the first one that is late enough can be
+        left out."""
+        first = max(reader.position, self.bounds.sequences[0])
+        since_us = self.bounds.times_us[0]
+        if since_us > _TIME_MAX_US:
+            return True
+        if since_us > 0:
+            with self._reader(_EPOCH + timedelta(microseconds=since_us)) as at_time:
+                first = max(first, at_time.position)
+        if first > reader.position:
+            try:
+                reader.seek(first)
+            except ValueError:
+                return False  # beyond the end
+        return True
+
+
+@dataclass(frozen=True)
+class NoRecords:
+    """Columns that a library for Arrow takes, without a record."""
+
+    fields: tuple[Field, ...]
+
+    def __arrow_c_schema__(self) -> CapsuleType:
+        return schema_of(self.fields)
+
+    def __arrow_c_stream__(self, requested_schema: CapsuleType | None = None) -> CapsuleType:
+        return stream_of(self.fields, iter(()))

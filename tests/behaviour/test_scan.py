@@ -1,0 +1,392 @@
+"""jlog.scan: a lazy view of a journal for Arrow, Polars, DuckDB and pandas."""
+
+import json
+from datetime import datetime, timedelta, timezone
+
+import duckdb
+import polars
+import pyarrow
+import pytest
+
+import jlog
+import jlog.query.scan
+from behaviour.journals import SMALL, fill, values
+from jlog.query import duckdb_plan
+
+BEGIN = datetime(2026, 11, 25, 12, tzinfo=timezone.utc)
+SECOND_US = 1_000_000
+
+
+def after(seconds):
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def time_us(seconds):
+    return int(BEGIN.timestamp()) * SECOND_US + int(seconds * SECOND_US)
+
+
+@pytest.fixture
+def timed(path):
+    """1,000 records, one each second, in many segments."""
+    with jlog.Writer(path, **SMALL) as writer:
+        for number in range(1000):
+            writer.append(b"%d" % number, key=b"k%d" % (number % 3), timestamp_us=time_us(number))
+    return path
+
+
+def numbers(found):
+    return pyarrow.table(found).column("sequence").to_pylist()
+
+
+# --- What it is --------------------------------------------------------------------------------------------------
+
+
+def test_it_reads_nothing_itself_and_creates_nothing(path):
+    scan = jlog.scan(path, start="before-batch")
+    scan.to_duckdb(duckdb.connect(), "app")
+    frame = scan.to_polars()
+    assert not path.exists()
+    with pytest.raises(jlog.JournalNotFound, match=str(path)):
+        scan.to_arrow()
+    with pytest.raises(OSError, match=f"JournalNotFound: {path}"):
+        pyarrow.table(scan)
+    with pytest.raises(jlog.JournalNotFound, match=str(path)):
+        frame.collect()
+    assert not path.exists()
+    with jlog.Writer(path):
+        pass
+    with pytest.raises(jlog.CheckpointNotFound, match="before-batch"):
+        scan.to_arrow()
+
+
+def test_it_can_be_read_any_number_of_times_to_the_end_of_each_reading(path, writer):
+    scan = jlog.scan(path)
+    connection = duckdb.connect()
+    scan.to_duckdb(connection, "app")
+    for count in (0, 100, 200):
+        assert (len(numbers(scan)), scan.to_polars().collect().height, len(scan.to_pandas())) == (count,) * 3
+        assert connection.sql("select count(*) from app a join app b using (sequence)").fetchall() == [(count,)]
+        fill(writer, 100)
+
+
+def test_it_holds_nothing_back(path):
+    with jlog.Writer(path, **SMALL) as writer:
+        fill(writer, 300)
+    scan = jlog.scan(path)
+    assert len(numbers(scan)) == 300
+    assert jlog.Journal(path).subscribers() == {}
+    with jlog.Writer(path, retention=jlog.Retention(max_bytes=1, keep_for_subscribers=False)) as writer:
+        writer.roll()
+        jlog.Journal(path).clean()
+        left = len(jlog.Journal(path))
+    assert len(numbers(scan)) == left < 300
+
+
+def test_headers_are_a_map_in_each_engine(path, writer):
+    writer.append(b"a", headers=[("level", b"INFO"), ("level", b"ERROR")])
+    writer.append(b"b", headers=[("level", b"INFO")])
+    writer.append(b"c")
+    scan = jlog.scan(path, text=True)
+    assert pyarrow.schema(scan).field("headers").type == pyarrow.map_(pyarrow.string(), pyarrow.string())
+    assert pyarrow.schema(jlog.scan(path)).field("headers").type == pyarrow.map_(pyarrow.string(), pyarrow.binary())
+    connection = duckdb.connect()
+    scan.to_duckdb(connection, "app")
+    assert connection.sql("select value from app where headers['level'] = 'ERROR'").fetchall() == [("a",)]
+    assert scan.to_arrow().column("headers").to_pylist() == [[("level", "ERROR")], [("level", "INFO")], None]
+
+
+def test_text_that_is_not_utf8_is_an_error_with_its_sequence(path, writer):
+    fill(writer, 3)
+    writer.append(b"\xff")
+    with pytest.raises(ValueError, match="the value of record 3 is not UTF-8"):
+        jlog.scan(path, text=True).to_arrow()
+
+
+def test_an_archive_is_scanned_by_its_url_and_its_directory(path, tmp_path):
+    with jlog.Writer(path, retention=jlog.Retention(archive=f"file://{tmp_path}/archive"), **SMALL) as writer:
+        fill(writer, 300)
+    with jlog.Reader(path, "billing", start="end"):
+        jlog.Journal(path).clean()
+    with jlog.Reader(f"file://{tmp_path}/archive") as reader:
+        expected = list(reader.values())
+    for url in (f"file://{tmp_path}/archive", f"{tmp_path}/archive"):
+        assert jlog.scan(url).to_arrow().column("value").to_pylist() == expected
+        assert jlog.scan(url).to_polars().filter(polars.col("sequence") >= 100).collect().height == len(expected) - 100
+
+
+# --- Where it begins and ends ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        ("begin", "end", range(1000)),
+        (10, 20, range(10, 20)),
+        (990, 5000, range(990, 1000)),
+        (after(5), after(7), range(5, 7)),
+        ("2026-11-25T12:00:05Z", "2026-11-25 13:00:07.5+01:00", range(5, 8)),
+        ("mark", "end", range(500, 1000)),
+        ("begin", "mark", range(500)),
+        ("end", "end", range(0)),
+        (20, 10, range(0)),
+    ],
+)
+def test_start_and_end_take_every_form_of_a_position(timed, start, end, expected):
+    jlog.Journal(timed).set_checkpoint("mark", 500)
+    scan = jlog.scan(timed, start=start, end=end)
+    assert numbers(scan) == list(expected)
+    assert scan.to_polars().collect()["sequence"].to_list() == list(expected)
+
+
+def test_a_timedelta_is_so_long_ago_also_for_a_reader(path, writer):
+    now_us = int(datetime.now(timezone.utc).timestamp() * SECOND_US)
+    for minutes in (90, 30, 10, 0):
+        writer.append(b"%d" % minutes, timestamp_us=now_us - minutes * 60 * SECOND_US)
+    hour, minute = timedelta(hours=1), timedelta(minutes=20)
+    assert jlog.scan(path, start=hour, end=minute).to_arrow().column("value").to_pylist() == [b"30"]
+    with jlog.Reader(path, start=minute) as reader:
+        assert list(reader.values()) == [b"10", b"0"]
+        reader.seek(hour)
+        assert reader.position == 1
+    with jlog.Reader(path, "billing", start=datetime.now(timezone.utc).isoformat()) as reader:
+        assert reader.position == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"start": datetime(2026, 11, 25)}, ValueError, "no time zone"),  # noqa: DTZ001
+        ({"end": "2026-11-25T12:00:00"}, ValueError, "not a time with a UTC offset"),
+        ({"start": "2026-11-25T25:00:00Z"}, ValueError, "is not a time; a position is 'begin', 'end'"),
+        ({"start": 1.5}, TypeError, "a position must be 'begin', 'end', a sequence"),
+        ({"parse": "xml"}, ValueError, "parse must be 'json'"),
+        ({"schema": {"a": "int64"}}, ValueError, "parse='json'"),
+        ({"parse": "json", "schema": {"a": "binary"}}, ValueError, "cannot be binary"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(path, given, error, message):
+    with pytest.raises(error, match=message):
+        jlog.scan(path, **given)
+
+
+# --- What is read ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Counts the records that scans read."""
+    count = [0]
+    original = jlog.Reader.arrow_batches
+
+    def counting(self, fields, *arguments):
+        for batch in original(self, fields, *arguments):
+            count[0] += len(batch)
+            seen.update(field.name for field in fields)
+            yield batch
+
+    seen = set()
+    monkeypatch.setattr(jlog.Reader, "arrow_batches", counting)
+    return lambda: (count[0], seen)
+
+
+C = polars.col
+
+
+@pytest.mark.parametrize(
+    ("query", "expected", "most"),
+    [
+        (lambda frame: frame.filter(C("timestamp") >= after(990)), range(990, 1000), 10),
+        (lambda frame: frame.filter((C("sequence") >= 10) & (C("sequence") < 20)), range(10, 20), 10),
+        (lambda frame: frame.filter(C("sequence").is_between(5, 8)), range(5, 9), 4),
+        (lambda frame: frame.filter(C("sequence").is_in([7, 9])), [7, 9], 3),
+        (lambda frame: frame.filter((C("sequence") == 3) | (C("sequence") == 5)), [3, 5], 3),
+        (lambda frame: frame.filter((C("sequence") < 9) & (C("timestamp") > after(5))), range(6, 9), 4),
+        (lambda frame: frame.filter(C("sequence") < 5), range(5), 5),
+        (lambda frame: frame.head(4), range(4), 4),
+        (lambda frame: frame.filter(C("sequence") == 5000), [], 0),
+        (lambda frame: frame.filter((C("sequence") < 5) & (C("sequence") > 5)), [], 0),
+        (lambda frame: frame.filter(C("value") == b"7"), [7], 1000),
+        (lambda frame: frame.filter(~(C("sequence") < 995)), range(995, 1000), 1000),
+        (lambda frame: frame.slice(5, 3), range(5, 8), 1000),
+        (lambda frame: frame.tail(2), [998, 999], 1000),
+    ],
+)
+def test_polars_reads_only_the_range_that_its_filters_leave(timed, read, query, expected, most):
+    found = query(jlog.scan(timed).to_polars()).collect()
+    assert found["sequence"].to_list() == list(expected)
+    assert read()[0] <= most
+
+
+def test_polars_reads_only_the_columns_that_it_needs(timed, read):
+    jlog.scan(timed).to_polars().filter(C("sequence") < 9).select(C("key").unique()).collect()
+    assert read()[1] == {"sequence", "key"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected", "most", "columns"),
+    [
+        ("select count(*) from app where timestamp >= '2026-11-25 12:16:30+00'", 10, 10, {"timestamp"}),
+        ("select count(value) from app where sequence between 10 and 19", 10, 10, {"sequence", "value"}),
+        ("select count(*) from app where sequence in (7, 9)", 2, 3, {"sequence"}),
+        ("select count(*) from app where sequence = 7 or 9 = sequence", 2, 3, {"sequence"}),
+        ("with a as (from app where sequence < 9) select count(*) from a where timestamp > '2026-11-25 12:00:05+00'", 3, 4,
+         {"sequence", "timestamp"}),
+        ("select count(*) from app a join app b on a.sequence = b.sequence + 1 where b.sequence < 9 and a.sequence < 5", 4,
+         18, {"sequence"}),
+        ("select count(*) from app where value = 'x'') and (sequence < 5'::blob or sequence > 990", 9, 1000,
+         set(jlog.query.scan.FIELDS)),
+        ("select count(*) from app where value::varchar = '7'", 1, 1000, {"value"}),
+        ("select count(*) from app where not (sequence < 995)", 5, 1000, {"sequence"}),
+        ("select count(*) from app where sequence > (select 990)", 9, 1000, {"sequence"}),
+        ("select count(*) from app where sequence = 5 and sequence = 6", 0, 0, set()),
+        ("select count(*) from app", 1000, 1000, {"sequence"}),
+    ],
+)  # fmt: skip
+def test_a_statement_reads_only_the_columns_and_the_range_that_it_needs(timed, read, statement, expected, most, columns):
+    found = duckdb_plan.execute(duckdb.connect(), statement, {"app": jlog.scan(timed)})
+    assert found.fetchall() == [(expected,)]
+    assert read()[0] <= most
+    assert read()[1] <= columns
+
+
+def test_now_is_the_same_where_a_statement_is_planned_and_where_it_runs(path, writer, monkeypatch):
+    """A record of the time in between belongs to the result."""
+    original = duckdb_plan.plan
+
+    def plan(*arguments):
+        found = original(*arguments)
+        writer.append(b"late", timestamp_us=int(datetime.now(timezone.utc).timestamp() * SECOND_US))
+        return found
+
+    monkeypatch.setattr(duckdb_plan, "plan", plan)
+    connection = duckdb.connect()
+    counted = duckdb_plan.execute(
+        connection, "select count(*), now() from app where timestamp >= now()", {"app": jlog.scan(path)}
+    )
+    assert counted.fetchall()[0][0] == 1
+
+
+def test_a_statement_with_a_column_that_reads_like_a_condition_is_not_narrowed(path, writer):
+    writer.extend([json.dumps({"sequence > 5) AND (a": number}).encode() for number in range(10)])
+    scan = jlog.scan(path, parse="json")
+    statement = 'select count(*) from app where "sequence > 5) AND (a" = 2'
+    assert duckdb_plan.execute(duckdb.connect(), statement, {"app": scan}).fetchall() == [(1,)]
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------
+
+
+def test_fields_of_json_are_columns_of_the_inferred_types(path, writer):
+    for number in range(100):
+        fields = {"level": "ERROR", "ms": number * 1.5 if number % 2 else number, "n": number, "ok": True, "value": "own"}
+        writer.append(json.dumps(fields | {"tags": ["a"], "at": {"x": number, "y": None}}).encode())
+    scan = jlog.scan(path, parse="json")
+    table = scan.to_arrow()
+    assert [str(table.schema.field(name).type) for name in ("level", "ms", "n", "ok", "json_value", "tags", "at")] == [
+        "string", "double", "int64", "bool", "string", "list<item: string>", "struct<x: int64, y: string>",
+    ]  # fmt: skip
+    assert table.column("ms").to_pylist()[:4] == [0.0, 1.5, 2.0, 4.5]
+    assert table.column("value").to_pylist() == values(path)
+    assert scan.to_polars().filter(C("level") == "ERROR").select(C("at").struct.field("x")).collect().sum().item() == 4950
+    connection = duckdb.connect()
+    scan.to_duckdb(connection, "app")
+    assert connection.sql('select sum("at".x), max(json_value) from app').fetchall() == [(4950, "own")]
+
+
+HOSTILE = [
+    b'{"n": 1, "s": "a", "l": [1], "f": 1}',
+    b'{"n": "1", "s": 2, "l": ["x", 3, null], "f": true}',
+    b'{"n": 1.0, "s": null, "l": {}, "f": 1e3}',
+    b'{"n": true, "s": ["a"], "l": null, "f": "x"}',
+    b'{"n": 9223372036854775808, "s": "\\ud800", "f": 1' + b"0" * 400 + b"}",
+    b'{"n": 5, "n": 6}',
+    b'{"n": 7}{"n": 8}',
+    b'{"n": 7}\n{"n": 8}',
+    b'{"n": NaN}',
+    b'{"s": "\xff"}',
+    b'{"s": "a\nb"}',
+    b' {"n": 9} ',
+    b"[1]",
+    b"1",
+    b"null",
+    b"",
+    b"{",
+    b"not JSON",
+    b"[" * 100_000,
+    None,
+    b'{"n": 10, "other": 1}',
+]
+EXPECTED = [
+    (1, "a", [1], 1.0), (None, None, [None, 3, None], None), (None, None, None, 1000.0), (None, None, None, None),
+    (None, None, None, None), (6, None, None, None), *[(None,) * 4] * 5, (9, None, None, None), *[(None,) * 4] * 8,
+    (10, None, None, None),
+]  # fmt: skip
+TYPES = {"n": "int64", "s": "string", "l": pyarrow.list_(pyarrow.int64()), "f": "float64"}
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_does_not_fit_is_null_in_its_row_which_stays(path, writer, together):
+    """Whatever else a batch contains: each value alone gives the same."""
+    found = []
+    for at, value in enumerate(HOSTILE):
+        writer.append(value)
+        if not together:
+            found += jlog.scan(path, start=at, parse="json", schema=TYPES).to_arrow().select(list(TYPES)).to_pylist()
+    if together:
+        found = jlog.scan(path, parse="json", schema=TYPES).to_arrow().select(list(TYPES)).to_pylist()
+    assert [tuple(row.values()) for row in found] == EXPECTED
+
+
+def test_a_schema_is_anything_with_an_arrow_schema_and_times_come_on_request(path, writer):
+    writer.append(b'{"at": "2026-11-25T12:00:00Z", "day": "2026-11-25", "plain": "2026-11-25 12:00:00"}')
+    writer.append(b'{"at": "2026-11-25T12:00:00", "day": "x", "plain": 5}')
+    types = {"at": pyarrow.timestamp("us", "UTC"), "day": pyarrow.date32(), "plain": pyarrow.timestamp("us")}
+    expected = [
+        {"at": BEGIN, "day": BEGIN.date(), "plain": BEGIN.replace(tzinfo=None)},
+        {"at": None, "day": None, "plain": None},
+    ]
+    for schema in (pyarrow.schema(types), {"at": "timestamp[us, UTC]", "day": "date32", "plain": "timestamp[us]"}):
+        assert jlog.scan(path, parse="json", schema=schema).to_arrow().select(list(types)).to_pylist() == expected
+    frame = polars.Schema({"at": polars.String})
+    assert jlog.scan(path, parse="json", schema=frame).to_arrow().column("at")[1].as_py() == "2026-11-25T12:00:00"
+
+
+def test_text_and_json_together(path, writer):
+    writer.append(b'{"a": 1}', key=b"k")
+    found = jlog.scan(path, text=True, parse="json").to_arrow().select(["key", "value", "a"]).to_pylist()
+    assert found == [{"key": "k", "value": '{"a": 1}', "a": 1}]
+
+
+# --- Damage and notebooks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.damage
+def test_damage_is_an_error_of_each_engine(timed):
+    file, block = [found for found in jlog.Journal(timed).blocks() if found[1].records][3]
+    with open(file, "r+b") as opened:
+        opened.seek(block.offset + 100)
+        opened.write(b"damage")
+    scan = jlog.scan(timed)
+    with pytest.raises(jlog.CorruptJournal):
+        scan.to_arrow()
+    with pytest.raises(jlog.CorruptJournal):
+        scan.to_polars().collect()
+    with pytest.raises(duckdb.Error, match="checksum"):
+        duckdb_plan.execute(duckdb.connect(), "select count(value) from app", {"app": scan}).fetchall()
+
+
+def test_notebooks_show_tables_in_which_everything_is_escaped(path):
+    evil = b"<script>alert(1)</script>"
+    with jlog.Writer(path, **SMALL) as writer:
+        writer.extend([evil] * 100, keys=[b"\xff&"] * 100, headers=[[("<b>", b'"')]] * 100, timestamps_us=[2**63 - 1] * 100)
+        jlog.Journal(path).add_subscriber("<i>billing")
+        with jlog.Reader(path) as reader:
+            shown = [jlog.Journal(path), reader.read(), jlog.scan(path), jlog.scan(path, parse="json")]
+        for one in shown:
+            html = one._repr_html_()
+            assert "&lt;script&gt;" in html
+            assert html.count("<tr>") >= 10
+            assert "<script" not in html
+            assert "<b>" not in html
+            assert "<i>billing" not in html
+    assert "does not exist" in jlog.scan(path.parent / "none")._repr_html_()

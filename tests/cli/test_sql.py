@@ -1,0 +1,137 @@
+"""`jlogtool sql`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet
+import pytest
+
+import jlog
+from cli.command import HUNG_SECONDS, do, run, start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOON_US = int(datetime(2026, 11, 25, 12, tzinfo=timezone.utc).timestamp()) * 1_000_000
+LEVELS = ["ERROR" if number % 3 == 0 else "INFO" for number in range(60)]
+
+
+@pytest.fixture
+def app(journal: Path) -> Path:
+    """A JSON object each second after noon."""
+    with jlog.Writer(journal) as writer:
+        writer.extend(
+            [b'{"level": "%s", "n": %d}' % (level.encode(), number) for number, level in enumerate(LEVELS)],
+            headers=[[("host", b"a")]] * 60,
+            timestamps_us=[NOON_US + number * 1_000_000 for number in range(60)],
+        )
+    return journal
+
+
+def test_a_statement_over_the_fields_of_json(app: Path) -> None:
+    statement = "SELECT level, count(*) AS n, sum(n) AS total FROM app GROUP BY 1 ORDER BY 1"
+    found = do("sql", statement, f"app={app}", "--parse", "json")
+    assert [line.split() for line in found.lines] == [
+        [b"level", b"n", b"total"],
+        [b"ERROR", b"20", b"570"],
+        [b"INFO", b"40", b"1200"],
+    ]
+
+
+def test_jsonl_and_csv_show_bytes_as_text_or_base64(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"text, with a comma", key=b"\xff", headers=[("h", b"v")], timestamp_us=NOON_US)
+        writer.append(None, timestamp_us=NOON_US)
+    found = do("sql", "FROM app ORDER BY sequence", f"app={journal}", "--format", "jsonl").json_lines
+    at = "2026-11-25T12:00:00.000000Z"
+    assert found == [
+        {"sequence": 0, "timestamp": at, "key": "/w==", "value": "text, with a comma", "headers": {"h": "v"}},
+        {"sequence": 1, "timestamp": at, "key": None, "value": None, "headers": None},
+    ]
+    statement = "SELECT value, key, headers, 1.5, true, 'nan'::float FROM app ORDER BY sequence"
+    assert do("sql", statement, f"app={journal}", "--format", "csv").lines[1:] == [
+        b'"text, with a comma",/w==,"{""h"": ""v""}",1.5,true,',
+        b",,,1.5,true,",
+    ]
+
+
+def test_parquet_and_other_formats_go_to_a_file_that_appears_whole(app: Path, tmp_path: Path) -> None:
+    for name in ("out.parquet", "out.jsonl", "out.csv"):
+        do("sql", "FROM app;", f"app={app}", "--format", name.partition(".")[2], "-o", tmp_path / name)
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
+    assert table.column("value").to_pylist()[0] == b'{"level": "ERROR", "n": 0}'
+    assert [len((tmp_path / name).read_bytes().splitlines()) for name in ("out.jsonl", "out.csv")] == [60, 61]
+    assert run("sql", "SELECT error('no') FROM app", f"app={app}", "-o", tmp_path / "none").code == 1
+    assert run("sql", "FROM app", f"app={app}", "--format", "parquet").code == 2
+    assert not (tmp_path / "none").exists()
+    assert not list(tmp_path.glob("*.part-*"))
+
+
+def test_two_journals_are_joined_and_a_time_without_offset_is_of_this_zone(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with jlog.Writer(tmp_path / "other") as writer:
+        writer.extend([b"x"] * 5)
+    statement = "SELECT count(*) AS n FROM app JOIN other USING (sequence)"
+    sources = (f"app={app}", f"other={tmp_path / 'other'}", "--format", "jsonl")
+    assert do("sql", statement, *sources).json == {"n": 5}
+    statement = (
+        "SET TimeZone = 'Asia/Tokyo'; SELECT count(*) AS n FROM app WHERE timestamp >= '2026-11-25 21:00:50'"  # 12:00:50 UTC
+    )
+    assert do("sql", statement, *sources).json == {"n": 10}
+
+
+def test_from_and_to_limit_the_records(app: Path) -> None:
+    limits = ("--from", "2026-11-25T12:00:10Z", "--to", "2026-11-25T12:00:20Z")
+    found = do("sql", "SELECT min(sequence) AS a, max(sequence) AS b FROM app", f"app={app}", *limits, "--format", "jsonl")
+    assert found.json == {"a": 10, "b": 19}
+
+
+@pytest.mark.damage
+def test_damage_is_left_out_with_a_line_for_each_place_and_exit_code_3(segments: Path) -> None:
+    blocks = [found for found in jlog.Journal(segments).blocks() if found[1].records]
+    for file, block in (blocks[3], blocks[20]):
+        with open(file, "r+b") as opened:
+            opened.seek(block.offset + 72)
+            opened.write(b"damage")
+    statement = "SELECT count(*) AS n FROM app a JOIN app b USING (sequence) WHERE a.value IS NOT NULL"
+    found = run("sql", statement, f"app={segments}", "--format", "jsonl")
+    assert (found.code, found.json) == (3, {"n": 38})
+    assert [line.partition("; ")[2] for line in found.err.splitlines()] == ["record 3 is lost", "record 20 is lost"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["SELEC", "app={app}"], 2, "syntax error"),
+        (["FROM nowhere", "app={app}"], 2, "nowhere"),
+        (["SELECT nothing FROM app", "app={app}"], 2, "nothing"),
+        (["FROM app", "{app}"], 2, "is not NAME=JOURNAL"),
+        (["FROM app", "app={app}", "app={app}"], 2, "two journals have the name app"),
+        (["FROM app", "app={app}/none"], 1, "does not exist"),
+        (["FROM app", "app={app}", "--from", "mark"], 1, "has no checkpoint 'mark'"),
+        (["SELECT 'x'::int FROM app", "app={app}"], 1, "Could not convert"),
+    ],
+)
+def test_what_is_wrong_is_told_in_its_exit_code(app: Path, arguments: list[str], code: int, message: str) -> None:
+    found = run("sql", *[argument.format(app=app) for argument in arguments])
+    assert found.code == code
+    assert message in found.err
+    assert "Traceback" not in found.err
+
+
+def test_ctrl_c_ends_a_statement_that_would_take_hours(app: Path, tmp_path: Path) -> None:
+    statement = (
+        f"COPY (SELECT 1) TO '{tmp_path}/begun'; SELECT count(*) FROM range(1000000000000) t(i), app WHERE i % 7 = sequence"
+    )
+    process = start("sql", statement, f"app={app}")
+    begun = threading.Event()
+    while not (tmp_path / "begun").exists() and process.poll() is None:
+        begun.wait(0.01)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=HUNG_SECONDS)
+    assert process.returncode == 130
