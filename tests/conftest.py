@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -82,13 +83,25 @@ def check_journals_of(request: pytest.FixtureRequest, path: Path) -> None:
             oracle.check_journal(journal)
 
 
+def empty(folder: Path) -> None:
+    """Gives the memory back. The folder stays, so that no other test of this run gets the same path."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
 @pytest.fixture(autouse=True)
 def _journals_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The oracle looks at tmp_path once the test is over."""
+    """The oracle looks at tmp_path once the test is over, which is then emptied, unless the test has failed."""
     path = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    failed = request.session.testsfailed
     yield
     if path is not None:
         check_journals_of(request, path)
+        if request.session.testsfailed == failed:
+            empty(path)
 
 
 @contextmanager
