@@ -18,7 +18,7 @@ from jlog._core.segments.segment import index_name, list_segments, segment_name
 from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import NEVER, Deadline
 from jlog.errors import JournalExists
-from jlog.positions import position_files
+from jlog.positions import position_files, work_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
 from jlog.storage.copying import being_copied, copy_range
 from jlog.storage.meta import BYTES_MAX, DIRECTORIES, Meta, read_meta
@@ -110,6 +110,7 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
         for name in position_files.names(path, kind):
             _copy_position(path, meta, target, kind, name)
         sync_directory(os.path.join(target, f"{kind}s"))
+    work_files.copy_options(path, meta, target, position_files.names(path, SUBSCRIBER))
     bodies, newest = _open_segment(path, meta)
     with newest:
         bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()

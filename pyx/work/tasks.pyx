@@ -145,6 +145,7 @@ cdef class TaskSource:
     cdef Cursor again  # reads records that are handed out again
     cdef readonly object policy
     cdef int64_t lease_us
+    cdef object owed  # the error that the next call raises
     cdef object reading  # held by the thread that uses the cursors
     cdef uint64_t clean_at  # committed position at which retention has to look; JLOG_NONE: once the open segment has changed
     cdef uint64_t looked_at  # committed position when it looked last
@@ -167,7 +168,7 @@ cdef class TaskSource:
             try:
                 kept(jlog_window_oldest(self.window.page))
             except PositionLost as error:
-                self.window.drop_before(error.first_sequence)
+                self.window.drop_before(error.first_sequence, keep_taken=True)
                 self.with_cursor(self.seek_next)
                 raise
         self.with_cursor(self.seek_next)
@@ -203,7 +204,14 @@ cdef class TaskSource:
                 self.reading.acquire()
             try:
                 window.check()
+                if self.owed is not None:
+                    error, self.owed = self.owed, None
+                    raise error
                 self.look_in_turn(tasks, most)
+            except Exception as error:
+                if not tasks:
+                    raise
+                self.owed = error  # the tasks come first, and the next call raises it
             except BaseException:
                 for task in tasks:
                     self.give_back_quietly(task)
@@ -285,7 +293,10 @@ cdef class TaskSource:
                     tasks.append(task)
         except BaseException as error:
             while i < count:  # those that it has failed for come later, so that the others are handed out meanwhile
-                self.put_back(&taken[i], i == failed and isinstance(error, (CorruptJournal, OSError)))
+                if isinstance(error, PositionLost) and taken[i].sequence < error.first_sequence:
+                    self.finish_lost(&taken[i])
+                else:
+                    self.put_back(&taken[i], i == failed and isinstance(error, (CorruptJournal, OSError)))
                 i += 1
             raise
         return 0
@@ -321,7 +332,7 @@ cdef class TaskSource:
                 if not to_next_record(blocks, &record, &size):
                     raise ValueError(f"{self.again.path} ends before the record {task.sequence}, which a worker has taken")
             except PositionLost as error:
-                self.window.drop_before(error.first_sequence)
+                self.window.drop_before(error.first_sequence, keep_taken=True)
                 raise
             if blocks.sequence != task.sequence:
                 self.finish(task)
@@ -348,7 +359,7 @@ cdef class TaskSource:
                 return blocks.advance()
             except PositionLost as error:
                 if error.first_sequence > following:
-                    self.window.drop_before(error.first_sequence)
+                    self.window.drop_before(error.first_sequence, keep_taken=True)
                     self.seek(error.first_sequence)
                     raise
                 self.seek(following)  # other workers have passed what was removed
@@ -540,6 +551,16 @@ cdef class TaskSource:
         if entry != NULL and entry.owner == window.owner:
             entry.attempts -= entry.attempts > 0 and taken.attempt > 0
             jlog_entry_return(window.page, taken.at, now_us + SLICE_US if later else 0)
+        window.unlock()
+        return 0
+
+    cdef int finish_lost(self, const jlog_taken *taken) except -1:
+        """Finishes what was taken and is not in the journal any more."""
+        cdef Window window = self.window
+        window.lock()
+        if jlog_window_held(window.page, taken.at, taken.sequence, taken.stamp) != NULL:
+            jlog_entry_finish(window.page, taken.at)
+        window.move_position(True)  # where that fails, the next finish does it
         window.unlock()
         return 0
 

@@ -352,14 +352,14 @@ static inline struct jlog_entry *jlog_window_held(struct jlog_window *window, ui
     return entry->number == sequence + 1 && entry->stamp == stamp && entry->owner != 0 ? entry : NULL;
 }
 
-/* Finishes every record before `sequence`, since retention has removed them or a Reader has committed them. Returns what
- * jlog_window_rebuild returns. */
-static inline int jlog_window_drop_before(struct jlog_window *window, uint64_t sequence)
+/* Finishes every record before `sequence`, since retention has removed them or a Reader has committed them; with `keep_taken`
+ * only those that nobody has. Returns what jlog_window_rebuild returns. */
+static inline int jlog_window_drop_before(struct jlog_window *window, uint64_t sequence, int keep_taken)
 {
     struct jlog_entry *entries = jlog_entries(window);
 
     for (uint32_t at = 0; at < window->capacity; at++)
-        if (entries[at].number != 0 && entries[at].number <= sequence)
+        if (entries[at].number != 0 && entries[at].number <= sequence && !(keep_taken && entries[at].owner != 0))
             jlog_store_release(&entries[at].number, 0);
     if (window->next < sequence)
         jlog_store_release(&window->next, sequence);

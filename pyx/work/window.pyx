@@ -223,11 +223,11 @@ cdef class Window:
         if self.repair() != 0:
             raise Unusable("its durable copy contradicts itself")
 
-    def drop_before(self, uint64_t sequence) -> None:
-        """Finishes all records before this sequence."""
+    def drop_before(self, uint64_t sequence, *, bint keep_taken=False) -> None:
+        """Finishes all records before this sequence; with `keep_taken` those that no worker has."""
         cdef int error
         self.lock()
-        error = jlog_window_drop_before(self.page, sequence)
+        error = jlog_window_drop_before(self.page, sequence, keep_taken)
         if error == 0:
             error = self.move_position(True)
         self.unlock()

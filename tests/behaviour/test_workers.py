@@ -32,6 +32,11 @@ def open_worker(path, **options):
     return jlog.Worker(path, "billing", **options)
 
 
+def finish_all(worker):
+    while tasks := worker.take(100, timeout=0):
+        worker.ack(tasks)
+
+
 def position(path):
     return jlog.Journal(path).subscribers()["billing"]
 
@@ -575,3 +580,69 @@ def test_after_a_rewind_a_record_that_is_rejected_again_has_another_letter(path,
             worker.take()[0].reject("broken")
         jlog.Journal(path).set_subscriber("billing", 0)
     assert len(jlog.Journal(tmp_path / "dead")) == 2
+
+
+def test_a_backup_has_the_options_and_everything_from_the_committed_position_on(path, tmp_path):
+    fill(path)
+    with open_worker(path, order="key", max_attempts=7) as worker:
+        tasks = worker.take(10)
+        worker.ack(tasks[:2] + tasks[5:], durable=True)
+        jlog.Journal(path).backup(tmp_path / "copy")
+    with jlog.Worker(tmp_path / "copy", "billing") as worker:
+        assert sequences(worker.take(100, timeout=0)) == list(range(2, 10))
+        with pytest.raises(ValueError, match="max_attempts=7"):
+            jlog.Worker(tmp_path / "copy", "billing", max_attempts=8)
+
+
+# --- Lost and damaged records -----------------------------------------------------------------------------------------
+
+
+def test_removed_records_raise_position_lost_once(path):
+    fill(path, 300, **SMALL, retention=jlog.Retention(keep_for_subscribers=False, max_bytes=16 << 10))
+    with open_worker(path) as worker:
+        held = worker.take(2)
+        with jlog.Writer(path) as writer:
+            for _ in range(40):
+                writer.extend([b"x" * 100] * 50)
+        first = jlog.Journal(path).first_sequence
+        assert first > 300
+        with pytest.raises(jlog.PositionLost) as lost:
+            finish_all(worker)
+        assert lost.value.first_sequence >= first
+        (task,) = worker.take(timeout=0)
+        assert task.sequence == lost.value.first_sequence
+        assert worker.committed == 0
+        worker.ack(held)  # what is in work can still be finished
+        assert worker.committed == task.sequence
+
+
+def test_a_removed_record_that_is_free_again_raises_position_lost_once(path):
+    fill(path, 300, **SMALL, retention=jlog.Retention(keep_for_subscribers=False, max_bytes=16 << 10))
+    with open_worker(path) as worker:
+        first, second = worker.take(2)
+        with jlog.Writer(path) as writer:
+            for _ in range(40):
+                writer.extend([b"x" * 100] * 50)
+        first.nack(delay=0)
+        second.nack(delay=0)
+        with pytest.raises(jlog.PositionLost):
+            worker.take(timeout=0)
+        assert worker.committed >= jlog.Journal(path).first_sequence
+        assert worker.take(timeout=0)
+
+
+@pytest.mark.damage
+def test_damage_is_told_until_it_is_skipped(path):
+    with jlog.Writer(path, precommit=0) as writer:
+        for i in range(10):
+            writer.append(b"record %d" % i)
+    (segment,) = path.glob("*.seg")
+    content = segment.read_bytes()
+    segment.write_bytes(content.replace(b"record 4", b"record X"))
+    with open_worker(path) as worker:
+        assert sequences(worker.take(100, timeout=0)) == [0, 1, 2, 3]
+        for _ in range(2):
+            with pytest.raises(jlog.CorruptJournal):
+                worker.take(timeout=0)
+        assert worker.skip_damage().records_lost == 1
+        assert sequences(worker.take(100, timeout=0)) == [5, 6, 7, 8, 9]
