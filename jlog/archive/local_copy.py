@@ -7,7 +7,10 @@ again in the whole segment, so that a wrong index costs bytes and no records.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import stat
+import time
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -25,8 +28,10 @@ from jlog.archive.store import ArchiveFolder
 from jlog.errors import CorruptJournal
 from jlog.positions.start import find_time, first_at
 from jlog.storage.meta import Meta
-from jlog.system.files import write_whole
+from jlog.system.files import open_directory, write_whole
 
+PREFIX = "jlog-archive-"  # of the directories' names
+ABANDONED_SECONDS = 60  # a directory that has no lock after so long has no process any more
 FIRST_BYTES = 64 << 10  # the first range that is fetched; each further one is twice as large
 RANGE_BYTES = 8 << 20  # no range is much larger, since its bytes are held in memory
 RUN_BYTES = 32 << 20  # no run is much longer, since finding its end takes time for each of its blocks
@@ -36,7 +41,8 @@ NOT_AS_INDEXED = "the blocks are not those that the index states"
 
 class LocalCopy:
     """A directory below TMPDIR with blocks of the segment, or with a link to it where the archive is on this machine. It is
-    removed by close(), with the object, or with the process.
+    removed by close(), with the object, or with the process. What a killed process has left is removed by the next copy: the
+    directory is locked as long as its process lives.
 
     read_ahead: so many bytes are fetched first; the segment as a whole if it has no more.
     """
@@ -50,9 +56,13 @@ class LocalCopy:
         self._folder = folder
         self._index: SparseIndex | None = None  # None: the whole segment is here
         self._run: tuple[int, int] | None = None  # the run of blocks: from this entry of the index up to that one
-        self.path = os.path.join(tempfile.gettempdir(), f"jlog-archive-{os.urandom(16).hex()}")
-        self._discard = weakref.finalize(self, _discard, self.path, os.getpid())  # before there is anything to remove
+        _remove_abandoned(tempfile.gettempdir())
+        self.path = os.path.join(tempfile.gettempdir(), PREFIX + os.urandom(16).hex())
+        lock: list[int] = []  # the descriptor that holds the lock
+        self._discard = weakref.finalize(self, _discard, self.path, os.getpid(), lock)  # before there is anything to remove
         os.mkdir(self.path, 0o700)
+        lock.append(open_directory(self.path))
+        fcntl.flock(lock[0], fcntl.LOCK_SH)
         try:
             self._index = self._archived_index()
             if self._index is None:
@@ -249,8 +259,28 @@ def _back_to(index: SparseIndex, wanted: int, stop: int, size: int) -> int:
     return at
 
 
-def _discard(path: str, process: int) -> None:
+def _discard(path: str, process: int, lock: list[int]) -> None:
     if process == os.getpid():  # a forked child must leave the directory of the parent
         import shutil
 
         shutil.rmtree(path, ignore_errors=True)
+    while lock:
+        os.close(lock.pop())
+
+
+def _remove_abandoned(directory: str) -> None:
+    """Removes the copies of this user whose processes are dead. A young one may be about to get its lock."""
+    with os.scandir(directory) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
+    for path in found:
+        with suppress(OSError):
+            at = os.lstat(path)
+            if at.st_uid != os.geteuid() or not stat.S_ISDIR(at.st_mode) or time.time() - at.st_ctime < ABANDONED_SECONDS:
+                continue
+            lock = [open_directory(path)]
+            try:
+                fcntl.flock(lock[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _discard(path, os.getpid(), lock)
+            finally:
+                while lock:
+                    os.close(lock.pop())

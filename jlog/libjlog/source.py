@@ -96,10 +96,10 @@ class Source:
 
     def _find_layout(self) -> Layout:
         path = os.path.join(self.path, METASTORE)
-        try:
+        content, what = b"", "it is missing"  # which costs no message
+        with suppress(FileNotFoundError):
             content = read_small(path, 1 << 16)
-        except FileNotFoundError:
-            content = b""  # lost, which costs no message
+            what = f"it has {len(content)} bytes and an unknown magic"
         layout = layout_of(content, self.path)
         if layout is not None:
             return layout
@@ -109,9 +109,9 @@ class Source:
             return self._old_layout(content, begins)
         layout = layout_of(bytes(12) + begins[:4], self.path) if begins else None
         if layout is not None:
-            self.metastore_damage = f"it has {len(content)} bytes and an unknown magic; the messages' own magic is used"
+            self.metastore_damage = f"{what}; the messages' own magic is used"
             return layout
-        raise UnsupportedFormat(f"{path}: it is not a metastore of libjlog: {len(content)} bytes, with an unknown magic")
+        raise UnsupportedFormat(f"{path}: {what}, and there is no message whose magic could tell the layout")
 
     def _first_bytes(self, segment: int | None) -> bytes:
         """Returns the beginning of a segment, or of the messages in the buffer."""

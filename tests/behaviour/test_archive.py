@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import jlog
+import jlog.archive.local_copy
 import oracle
 from behaviour.journals import SMALL, fill, read_away, sequences, value_of, values
 from jlog.archive.store import ArchiveFolder
@@ -463,6 +464,20 @@ def test_fetched_files_go_with_the_segment_and_the_reader(archived, tmp_path, mo
     next(iter(left))
     del left
     assert fetched() == []
+
+
+def test_fetched_files_of_a_process_that_was_ended_go_with_the_next_reader(archived, tmp_path, monkeypatch):
+    """The kernel has freed their lock. Those of a reader that lives stay."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(jlog.archive.local_copy, "ABANDONED_SECONDS", 0)
+    left = tmp_path / "jlog-archive-0123456789abcdef"
+    left.mkdir()
+    (left / "bounds").write_bytes(b"of a killed process")
+    with jlog.Reader(archived) as first, jlog.Reader(archived) as second:
+        next(iter(first))
+        assert not left.exists()
+        next(iter(second))
+        assert len([name for name in os.listdir(tmp_path) if name.startswith("jlog-archive-")]) == 2
 
 
 def test_an_archive_that_grows_is_read_on(make, url, path):

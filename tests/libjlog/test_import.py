@@ -180,7 +180,7 @@ def test_a_missing_metastore_costs_no_message(source: Path, journal: Path) -> No
     fill(source, 5)
     (source / "metastore").unlink()
     imported = import_all(source, journal)
-    assert [text for text in imported.damage if "metastore: offset 0" in text]
+    assert [text for text in imported.damage if "metastore: offset 0: it is missing" in text]
     assert len(values(journal)) == 5
 
 
