@@ -117,10 +117,20 @@ class Inputs:
         for name, at in journals.items():
             if at["uuid"] is not None:
                 resume(sources[name], at, sources[name].next_sequence(), fail_on_data_loss=True)
+                self._move_back(sources[name].path, int(at["sequence"]))
         if self._paths:
             new = {name: before_the_first() for name in sources.keys() - journals.keys()}
             self._checkpoint.keep_first({**new, **journals})
         self._checkpoint.keep_topics({name: at for name, at in found.items() if name in topics})
+
+    def _move_back(self, path: str, sequence: int) -> None:
+        """Moves the subscriber to where the query begins, if the pipeline before has moved it further."""
+        subscriber = subscriber_of(self._plan, self._query)
+        if subscriber is not None:
+            journal = jlog.Journal(path)
+            found = journal.subscribers().get(subscriber)
+            if found is not None and found.sequence > sequence:
+                journal.set_subscriber(subscriber, sequence)
 
     def sample(self, spark: SparkSession, batch: DataFrame) -> list[bytes]:
         """Returns values of records from where the query began to the sources' present ends. Where a source gives none, the
