@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from jlog._core.format import dual_slot
 from jlog._core.system.durable import sync_directory
-from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
+from jlog._core.system.lock import NEVER, RANGES, Deadline, HeldRange, LockFile
 from jlog._core.work.outside import look
-from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
+from jlog.errors import CheckpointNotFound, CorruptJournal, SubscriberBusy, SubscriberNotFound
 from jlog.positions.names import check_name, is_name
 from jlog.storage.meta import Meta
 from jlog.system.files import Directory, has_more_entries
@@ -23,20 +21,16 @@ CHECKPOINT = "checkpoint"
 FEW = 64
 
 
-@contextmanager
-def table_locked(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
-    """Holds the lock under which positions are created, removed or moved backward, and segments are removed. Raises
-    JournalLocked where another process does one of these until the deadline."""
-    lock_file = LockFile(os.path.join(path, "lock"))
-    try:
-        if not lock_file.acquire(RANGES["table"], timeout=deadline.left()):
-            raise JournalLocked(
-                f"{path}: its table of subscribers was being changed, or its segments removed, by another process for the "
-                "whole lock_timeout; try again. If that process is stopped, continue or end it"
-            )
-        yield
-    finally:
-        lock_file.close()  # lets go of the lock too
+def table_locked(path: str, deadline: Deadline = NEVER) -> HeldRange:
+    """Returns a context that holds the lock under which positions are created, removed or moved backward, and segments are
+    removed. It raises JournalLocked where another process does one of these until the deadline."""
+    return HeldRange(
+        os.path.join(path, "lock"),
+        RANGES["table"],
+        deadline,
+        f"{path}: its table of subscribers was being changed, or its segments removed, by another process for the whole "
+        "lock_timeout; try again. If that process is stopped, continue or end it",
+    )
 
 
 DEAD_AFTER = timedelta(days=1)  # so that a subscriber is not called dead over a night without work

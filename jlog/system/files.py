@@ -113,9 +113,14 @@ def naming(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not isinstance(error.filename, str) or not os.path.isabs(error.filename):
-            error.filename = path
+        name_error(error, path)
         raise
+
+
+def name_error(error: OSError, path: str) -> None:
+    """Names the file in the error, if it names none."""
+    if not isinstance(error.filename, str) or not os.path.isabs(error.filename):
+        error.filename = path
 
 
 def naming_its_path(call: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
@@ -142,8 +147,8 @@ class Directory:
 
     def __init__(self, path: str, *names: str, make: bool = False) -> None:
         self.path = path
-        self.fd = open_directory(path)
-        self._top = self.fd
+        self.fd = self._top = -1
+        self.fd = self._top = open_directory(path)
         try:
             for name in names:
                 self._enter(name, make=make)
@@ -164,8 +169,12 @@ class Directory:
             share(fd, self._top)
 
     def close(self) -> None:
-        for fd in {self.fd, self._top}:
-            os.close(fd)
+        """Closes the descriptors. A second call does nothing: what is interrupted before this leaves it to the finalizer."""
+        opened, self.fd, self._top = {self.fd, self._top} - {-1}, -1, -1
+        set(map(os.close, opened))
+
+    def __del__(self) -> None:
+        self.close()
 
     def __enter__(self) -> Directory:  # noqa: PYI034
         return self
@@ -200,6 +209,11 @@ class Directory:
         with suppress(FileNotFoundError), naming(os.path.join(self.path, name)):
             os.unlink(name, dir_fd=self.fd)
 
+    def make(self, name: str, write: Callable[[int], object], temporary: str | None = None, *, sync: bool = True) -> None:
+        """Does what make_file() says, in this directory."""
+        with self.made(name, temporary, sync=sync) as fd:
+            write(fd)
+
     @contextmanager
     def made(self, name: str, temporary: str | None = None, *, sync: bool = True) -> Iterator[int]:
         """Yields the descriptor of a new file, to be written. After the context the file is synced, and has its name; the entry
@@ -226,6 +240,13 @@ class Directory:
             with suppress(OSError):
                 self.remove(begun)
             raise
+
+
+def make_file(path: str, write: Callable[[int], object], temporary: str | None = None, *, sync: bool = True) -> None:
+    """Makes a file with what `write` puts into its descriptor, as Directory.made() does. Compiled code has no `with`: Cython's
+    ends the process where there is no memory for a traceback."""
+    with Directory(os.path.dirname(path)) as directory:
+        directory.make(os.path.basename(path), write, temporary, sync=sync)
 
 
 def _open(name: str, flags: int, directory: int | None, path: str) -> int:

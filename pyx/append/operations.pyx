@@ -53,7 +53,7 @@ from jlog._core.segments.index import segment_end, write_index
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog._core.system.lock import AT_ONCE
 from jlog.errors import CorruptJournal, JournalClosed, JournalFull, JournalLocked
-from jlog.system.files import naming, open_file
+from jlog.system.files import name_error, open_file
 
 cdef enum:
     CLOCK_REALTIME = 0
@@ -134,8 +134,11 @@ cdef class Operations:
             if operation.rolling.rolled:  # it needs a second roll, so the first segment is sealed now
                 seal(self.process, operation.rolling.sealed_segment, operation.rolling.sealed_end)
                 operation.rolling.rolled = False
-            with naming(self.process.path):
+            try:
                 self.prepared.prepare(operation)
+            except OSError as error:
+                name_error(error, self.process.path)
+                raise
         elif status == NEEDS_RESERVATION:
             self.reserve_sequences(new_records(operation).records.count, deadline)
         elif status == NEEDS_WAIT:

@@ -64,8 +64,11 @@ cdef uint8_t _boot_id[16]
 
 def _read_boot_id() -> bytes:
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        file = open("/proc/sys/kernel/random/boot_id", encoding="ascii")
+        try:
             found = bytes.fromhex(file.read().strip().replace("-", ""))
+        finally:
+            file.close()
     except (OSError, ValueError):
         found = b""
     # An unknown id is replaced by a random one, which equals no other boot's. The first process to open then recovers as after

@@ -7,6 +7,7 @@ the whole journal. A position file holds the position of a subscriber or a check
 
 import os
 from collections import namedtuple
+from functools import partial
 
 from libc.errno cimport EAGAIN, EBADMSG, ENOENT, EPROTO, ESPIPE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -38,7 +39,7 @@ from jlog._core.system.clock cimport jlog_clock_us
 
 from jlog._core.system.lock import NEVER
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, UnsupportedFormat
-from jlog.system.files import Directory, open_error, open_file, read_whole
+from jlog.system.files import make_file, open_error, open_file, read_whole
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -197,8 +198,7 @@ cdef class BoundsFile:
         bounds.first_sequence = first_sequence
         bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
         bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
-        with Directory(os.path.dirname(path)) as directory, directory.made(os.path.basename(path), temporary, sync=sync) as fd:
-            write_dual_slot(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path, 0)
+        make_file(path, partial(write_new_bounds, (<uint8_t *> &bounds)[:sizeof(bounds)], uuid, path), temporary, sync=sync)
 
     def close(self):
         if self.fd >= 0:
@@ -229,7 +229,9 @@ cdef class BoundsFile:
         """
         cdef jlog_bounds bounds
         cdef int error, found
-        with self._lock_file.held(BOUNDS_BYTE, deadline=deadline, what=f"was writing {self.path}", mutex=self._mutex):
+        held = self._lock_file.held(BOUNDS_BYTE, deadline=deadline, what=f"was writing {self.path}", mutex=self._mutex)
+        held.take()
+        try:
             found = self.read_into(&bounds)
             if not found:
                 self.read()
@@ -242,6 +244,8 @@ cdef class BoundsFile:
             elif closed is not ...:
                 bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
             write_dual_slot(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, self.path, found)
+        finally:
+            held.give()
         if durable:
             with nogil:
                 error = jlog_sync_data(self.fd)
@@ -272,6 +276,13 @@ cdef class BoundsFile:
             error = EBADMSG if found == 0 else -found
         self._lock_file.unlock(BOUNDS_BYTE, 1)
         return error
+
+
+def write_new_bounds(bytes image not None, bytes uuid not None, str path not None, int fd) -> None:
+    """Writes these bounds into a new file."""
+    cdef jlog_bounds bounds
+    memcpy(&bounds, <const uint8_t *> image, sizeof(bounds))
+    write_dual_slot(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path, 0)
 
 
 cdef void move_mark_forward(jlog_bounds *bounds, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil:

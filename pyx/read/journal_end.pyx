@@ -15,7 +15,7 @@ from jlog._core.recover.abandoned_buffer import stored_bodies
 from jlog._core.recover.scan import scan
 from jlog._core.segments.segment import list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
-from jlog.system.files import naming
+from jlog.system.files import name_error
 
 
 cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil:
@@ -168,8 +168,11 @@ cdef class JournalEnd:
         end = scan(self.path, self.uuid, self.bounds_file.read())
         offset, sequence, bodies = end.offset, end.sequence, []
         if self.precommit is not None:
-            with naming(self.precommit.path):
+            try:
                 offset, sequence, bodies = stored_bodies(self.precommit, end)
+            except OSError as error:
+                name_error(error, self.precommit.path)
+                raise
         memset(&self.now, 0, sizeof(self.now))
         self.live = False
         self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence = end.segment, offset, sequence

@@ -27,16 +27,20 @@ class Quarantine:
     def copy(self, file, start=0, end=None, *, folder_durable=False):
         """Copies bytes of a file, as keep() does. Without `folder_durable`, a quarantine directory that this call creates is
         durable only once the journal's directory is synced."""
-        with open(file, "rb", opener=open_file) as source:
+        source = open(file, "rb", opener=open_file)
+        try:
             end = _content_end(source, start, end)
             if end <= start:
                 return
             name = f"{os.path.basename(file)}.{start}" if start else os.path.basename(file)
-            with self._opened(folder_durable) as folder:
-                with folder.made(folder.free_name(f"{name}.{self._stamp}")) as target:
-                    for at in range(start, end, PIECE_BYTES):
-                        write_whole(target, read_whole(source.fileno(), min(PIECE_BYTES, end - at), at), at - start)
+            folder = self._opened(folder_durable)
+            try:
+                folder.make(folder.free_name(f"{name}.{self._stamp}"), lambda fd: _copy_pieces(source.fileno(), start, end, fd))
                 sync_directory(folder.path)
+            finally:
+                folder.close()
+        finally:
+            source.close()
 
     def take(self, file):
         """Moves a whole file. A link is moved itself, not the file that it names. The move is durable."""
@@ -45,9 +49,12 @@ class Quarantine:
 
     def move(self, file, *, folder_durable=False):
         """Moves a whole file, and syncs nothing. Returns the path of the quarantine."""
-        with self._opened(folder_durable) as folder:
+        folder = self._opened(folder_durable)
+        try:
             os.rename(file, folder.free_name(f"{os.path.basename(file)}.{self._stamp}"), dst_dir_fd=folder.fd)
             return folder.path
+        finally:
+            folder.close()
 
     def _opened(self, durable):
         is_there = os.path.isdir(os.path.join(self._path, NAME))
@@ -59,6 +66,11 @@ class Quarantine:
             folder.close()
             raise
         return folder
+
+
+def _copy_pieces(source, start, end, target):
+    for at in range(start, end, PIECE_BYTES):
+        write_whole(target, read_whole(source, min(PIECE_BYTES, end - at), at), at - start)
 
 
 def _content_end(source, start, end):

@@ -32,16 +32,18 @@ from jlog._core.segments.segment import index_name, list_segments, segment_name,
 from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import NEVER
 from jlog.errors import CorruptJournal
-from jlog.system.files import Directory, open_file, read_whole
+from jlog.system.files import make_file, open_file, read_whole
 
 TEMPORARY = "next.recovery"  # a file with this name is not part of the journal yet
 
 
 def create_segment(directory, first_sequence, bytes start not None) -> None:
     """Creates a segment file that holds `start`, and syncs both the file and its entry in the directory."""
-    with Directory(directory) as place, place.made(segment_name(first_sequence), TEMPORARY) as fd:
+    def write(int fd):
         _check(jlog_write_at(fd, <const uint8_t *> start, len(start), 0), os.path.join(directory, TEMPORARY))
         _visit(b"recovery.segment_written")
+
+    make_file(os.path.join(directory, segment_name(first_sequence)), write, TEMPORARY)
     sync_directory(directory)
 
 
@@ -213,8 +215,7 @@ def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_off
 
 def copy_segment(SegmentFile file not None, uint64_t end) -> None:
     """Replaces the file by a copy of its blocks up to `end`. Raises CorruptJournal if the blocks do not reach that far."""
-    with Directory(os.path.dirname(file.path)) as place, place.made(os.path.basename(file.path), TEMPORARY) as fd:
-        write_blocks(file, end, fd)
+    make_file(file.path, lambda fd: write_blocks(file, end, fd), TEMPORARY)
 
 
 def rewrite_unsynced_blocks(directory, segment, bytes uuid not None, end, fd, durable_end) -> None:

@@ -24,7 +24,7 @@ from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, j
 
 from jlog._core.segments.segment import index_name, segment_name
 from jlog.errors import JournalError, UnsupportedFormat
-from jlog.system.files import Directory, read_small, write_whole
+from jlog.system.files import make_file, read_small, write_whole
 
 NO_TIME = INT64_MIN
 
@@ -132,8 +132,7 @@ def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
     """Builds the index of a sealed segment and writes its file. The file gets its name once it is complete."""
     index = build_index(directory, segment, uuid, end_offset)
     content = index_content(index, segment, uuid)
-    with Directory(directory) as beside, beside.made(index_name(segment), temporary_name, sync=False) as fd:
-        write_whole(fd, content, 0)
+    make_file(os.path.join(directory, index_name(segment)), lambda fd: write_whole(fd, content, 0), temporary_name, sync=False)
     return index
 
 

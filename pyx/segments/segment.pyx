@@ -97,11 +97,14 @@ def list_segments(path) -> list:
     """Returns the first sequences of the segment files in a journal's directory, ascending. Only regular files count: a pipe, a
     directory or a link to nothing is not a segment."""
     found = []
-    with os.scandir(path) as entries:
+    entries = os.scandir(path)
+    try:
         for entry in entries:
             sequence = named(entry.name, "seg")
             if sequence is not None and is_file(entry):
                 found.append(sequence)
+    finally:
+        entries.close()
     found.sort()
     return found
 

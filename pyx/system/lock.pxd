@@ -28,6 +28,12 @@ cdef class LockFile:
     cdef int try_lock(self, short kind, uint64_t start, uint64_t size) noexcept nogil
     cdef int unlock(self, uint64_t start, uint64_t size) noexcept nogil
 
+cdef class HeldRange:
+    cdef LockFile file
+    cdef uint64_t start
+    cdef Deadline deadline
+    cdef object refused
+
 cdef class Mutex:
     cdef object path
     cdef object lock

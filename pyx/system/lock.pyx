@@ -231,10 +231,27 @@ cdef class LockFile:
         return held == 1
 
     def held(self, uint64_t start, uint64_t size=1, *, Deadline deadline not None=NEVER, what="it", mutex=None):
-        """Returns a context in which the range is held. `mutex` is a Mutex that is taken first, because a range does not
-        exclude threads that share this object. Raises JournalLocked at the deadline; `what` says in its message what the
-        other process did."""
+        """Returns a context in which the range is held; compiled code calls its take() and give(). `mutex` is a Mutex that is
+        taken first, because a range does not exclude threads that share this object. Raises JournalLocked at the deadline;
+        `what` says in its message what the other process did."""
         return _Held(self, start, size, deadline, what, mutex)
+
+
+cdef class HeldRange:
+    """A context in which a range of a lock file is held, with a description of its own. It is compiled, so that no exception of
+    a signal's handler comes between the lock and the context. Raises JournalLocked, as `refused` says, at the deadline."""
+
+    def __init__(self, path not None, uint64_t start, Deadline deadline not None, refused):
+        self.start, self.deadline, self.refused = start, deadline, refused
+        self.file = LockFile(path)
+
+    def __enter__(self):
+        if not self.file.acquire(self.start, timeout=self.deadline.left()):
+            self.file.close()
+            raise JournalLocked(self.refused)
+
+    def __exit__(self, *_):
+        self.file.close()  # frees the lock too
 
 
 cdef tuple this_thread():
@@ -347,7 +364,7 @@ cdef class _Held:
         self._lock_file, self._start, self._size, self._mutex = lock_file, start, size, mutex
         self._deadline, self._what = deadline, what
 
-    def __enter__(self):
+    def take(self):
         if self._mutex is not None and not self._mutex.take(self._deadline.left()):
             raise self._locked("another thread of this process")
         try:
@@ -363,7 +380,7 @@ cdef class _Held:
             _deferred.clear()
         _held += self._start in SHARED
 
-    def __exit__(self, *_):
+    def give(self):
         global _held
         try:
             self._lock_file.release(self._start, self._size)
@@ -373,6 +390,12 @@ cdef class _Held:
             _held -= self._start in SHARED
         while _deferred and not _held:
             run_deferred(_deferred.pop())
+
+    def __enter__(self):
+        self.take()
+
+    def __exit__(self, *_):
+        self.give()
 
     def _locked(self, others):
         return JournalLocked(f"{os.path.dirname(self._lock_file.path)}: {others} {self._what} for the whole lock_timeout; "

@@ -22,7 +22,7 @@ from jlog._core.system.lock import NEVER, when_nothing_is_held
 from jlog._core.write.maintenance import MaintenanceThread
 from jlog._core.append.operations import closed_error
 from jlog.errors import JournalError, JournalLocked
-from jlog.system.files import naming
+from jlog.system.files import name_error
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -129,11 +129,12 @@ cdef class Attachment:
     cdef enter(self, uint64_t capacity, Deadline deadline):
         """Opens it as its first user. The threads that wait in join() go on afterwards, also if that has failed."""
         try:
-            with naming(self.process.path):
-                self.found = take_part(self.operations, capacity, deadline)
+            self.found = take_part(self.operations, capacity, deadline)
             self.life.users += 1
             self.life.stage = OPEN
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OSError):
+                name_error(error, self.process.path)
             self.unregister()
             self.life.stage = CLOSED
             self.let_go()
@@ -194,8 +195,10 @@ cdef class Attachment:
         self.life.begin_closing()
         self.unregister()
         try:
-            with naming(self.process.path):
-                self.close(deadline)
+            self.close(deadline)
+        except OSError as error:
+            name_error(error, self.process.path)
+            raise
         finally:
             self.life.stage = CLOSED
             self.let_go()
@@ -333,7 +336,9 @@ cdef class Attachment:
                 return
         self.pin()
         try:
-            with self.process.opening(deadline):  # until file and page agree, so that the page never goes back to older options
+            held = self.process.opening(deadline)
+            held.take()  # until file and page agree, so that the page never goes back to older options
+            try:
                 wanted = as_options(policy.change(options))
                 changed = not has_options(page, &wanted)
                 if changed:
@@ -341,6 +346,8 @@ cdef class Attachment:
                     change.head.kind = OPTIONS
                     change.options = &wanted
                     self.operations.run(&change.head, deadline)
+            finally:
+                held.give()
             if changed and wanted.limit_bytes != 0:
                 self.operations.count_sealed(deadline)
         finally:
@@ -357,7 +364,9 @@ cdef class Attachment:
         if not process.locks.file.is_open():  # in a child
             return
         try:
-            with process.opening(deadline):
+            held = process.opening(deadline)
+            held.take()
+            try:
                 try:
                     if process.buffer.page.sync_error == 0 and not process.locks.file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX):
                         self.write_closed_end(deadline)
@@ -365,6 +374,8 @@ cdef class Attachment:
                     self.operations.prepared.drop_spare()
                     process.directory_lock.close()
                     process.locks.file.unlock(OWNERS_BYTE + process.locks.slot, 1)
+            finally:
+                held.give()
         except JournalLocked:
             pass
 

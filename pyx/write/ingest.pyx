@@ -37,7 +37,7 @@ from jlog._core.records.rows cimport body_of_arrow
 from jlog._core.segments.build import encode_block, encode_state, segment_start
 from jlog._core.segments.segment import decompress
 from jlog.errors import JournalError
-from jlog.system.files import naming, open_file
+from jlog.system.files import name_error, open_file
 
 cdef enum:
     CLOCK_REALTIME = 0
@@ -135,11 +135,14 @@ def read_piece(path, piece not None, EncodedRecords body not None) -> None:
     cdef int64_t got
     body.take()
     try:
-        with open(path, "rb", buffering=0, opener=open_file) as file:
+        file = open(path, "rb", buffering=0, opener=open_file)
+        try:
             fd = file.fileno()
             to = body.extend(size)
             with nogil:
                 got = jlog_read_at(fd, to, size, offset)
+        finally:
+            file.close()
         if got < 0:
             raise OSError(-got, os.strerror(-got), path)
         if <uint64_t> got != size or jlog_crc32c(0, to, size) != piece.stored_crc:
@@ -188,9 +191,12 @@ cdef object ingest(Operations operations, str path, pieces, dict state, Deadline
         ingest.completed_for = generation
         ingest.last_offset, ingest.end = pieces[-1].offset, end
         sum_up(&ingest, pieces)
-        with naming(operations.process.path):
+        try:
             if not prepare(operations, &ingest, path, pieces, state, (segment, offset, sequence)):
                 return None
+        except OSError as error:
+            name_error(error, operations.process.path)
+            raise
         operations.run(&ingest.new.head, deadline)
         if ingest.ingested:
             return ingest.new.sequence

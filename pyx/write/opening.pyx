@@ -36,7 +36,9 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
     process.locks.file = operations.life.lock_file = LockFile(os.path.join(process.path, "lock"))
     process.directory_lock = DirectoryLock(process.path)
     process.descriptors.directory = open_directory(process.path)
-    with process.opening(deadline):
+    held = process.opening(deadline)
+    held.take()
+    try:
         _, process.epoch, numbers = operations.policy.read()
         options = as_options(numbers)
         process.bounds = BoundsFile(os.path.join(process.path, "bounds"), process.uuid, process.locks.file)
@@ -59,6 +61,8 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
             process.epoch = operations.policy.opened_alone(wanted, process.buffer.page.next_sequence)
         take_slot(operations)
         remove_unfinished(process, alone)
+    finally:
+        held.give()
     return ALONE_AFTER_FAILED_SYNC if rewritten_after_failed_sync else ALONE if alone else BESIDE_OTHERS
 
 

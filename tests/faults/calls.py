@@ -1,4 +1,5 @@
-"""Every public call with every system call below it failing once: `PYTHONPATH=tests python -m faults.calls --help`."""
+"""Every public call with every system call below it failing once, or with an exception at every moment, or with an allocation
+that fails: `PYTHONPATH=tests python -m faults.calls --help`."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ from pathlib import Path
 
 import jlog
 from faults import shim
+from faults.moments import Moments, Stopped
 from faults.public import CALLS
-from faults.worlds import World
+from faults.worlds import World, in_child
 from filesystems import fast_disk
 from patience import HUNG_SECONDS
 
@@ -44,6 +46,7 @@ ERRORS = {
 HARMLESS = (errno.EINTR, errno.EOPNOTSUPP, shim.SHORT)  # the call is made again, or another way is gone
 
 
+ANYWHERE = ("moment", "memory")  # kinds of faults that are no system calls
 BAD_SECTOR = ("repair", "read", errno.EIO)  # what cannot be read is what a repair takes away
 
 
@@ -57,6 +60,9 @@ def hung(*_: object) -> None:
 class Fault:
     """The `at`-th system call of a kind fails; with `for_ever` the later ones too."""
 
+    raises: tuple[type[BaseException], ...] = (OSError, jlog.JournalError)
+    is_anywhere = False  # whether a call may be cut off anywhere, and raises what says nothing
+
     def __init__(self, kind: str, at: int, error: int, *, for_ever: bool = False) -> None:
         self.kind = kind
         self.at = at
@@ -68,7 +74,11 @@ class Fault:
         return f"{self.kind} {self.at} {error}{' for ever' if self.for_ever else ''}"
 
     @classmethod
-    def named(cls, kind: str, at: str, error: str, *for_ever: str) -> Fault:
+    def named(cls, kind: str, at: str, error: str = "", *for_ever: str) -> Fault:
+        if kind == "moment":
+            return Interruption(int(at))
+        if kind == "memory":
+            return NoMemory(int(at), int(error))
         return cls(kind, int(at), getattr(errno, error, shim.SHORT), for_ever=bool(for_ever))
 
     @property
@@ -86,6 +96,47 @@ class Fault:
     def end(self) -> bool:
         """Nothing fails any more. Whether anything has."""
         return shim.disarm()[0] > 0
+
+
+class Interruption(Fault):
+    """A signal's handler that raises at the `at`-th moment."""
+
+    raises = (Stopped, OSError, jlog.JournalError)
+    is_anywhere = True
+
+    def __init__(self, at: int) -> None:
+        super().__init__("moment", at, 0)
+        self.moments = Moments(at)
+
+    def __str__(self) -> str:
+        return f"moment {self.at} ({self.moments.struck})"
+
+    def begin(self) -> None:
+        self.moments.begin()
+
+    def end(self) -> bool:
+        self.moments.end()
+        return self.moments.struck is not None
+
+
+class NoMemory(Fault):
+    """The `at`-th allocation fails, and the next `count` - 1."""
+
+    raises = (MemoryError, OSError, jlog.JournalError)
+    is_anywhere = True
+
+    def __init__(self, at: int, count: int) -> None:
+        super().__init__("memory", at, 0)
+        self.count = count
+
+    def __str__(self) -> str:
+        return f"memory {self.at} {self.count}"
+
+    def begin(self) -> None:
+        shim.arm_memory(self.at, self.count)
+
+    def end(self) -> bool:
+        return shim.disarm_memory() >= self.at
 
 
 class FullDisk(Fault):
@@ -153,6 +204,21 @@ class Sweep:
             world.close()
         return counts
 
+    def count_anywhere(self, kind: str) -> list[Fault]:
+        """Every moment, or every allocation, alone and with those after it."""
+        moments, world = Moments(), self.world()
+        try:
+            self.prepare(world)
+            if kind == "moment":
+                moments.during(lambda: self.act(world))
+                return [Interruption(at + 1) for at in range(moments.count)]
+            shim.arm_memory(1 << 60)
+            self.act(world)
+            count = shim.disarm_memory()
+            return [NoMemory(at + 1, several) for at in range(count) for several in (1, 1000)]
+        finally:
+            world.close()
+
     def try_one(self, fault: Fault) -> None:
         """The fault, and that all goes on without it."""
         before = len(os.listdir("/proc/self/fd"))
@@ -165,11 +231,13 @@ class Sweep:
             finally:
                 fault.end()
                 world.close()
-            world.check_closed()
             gc.collect()  # what was raised holds on to its frames
+            if fault.is_anywhere and os.path.exists(os.path.join(world.path, "lock")):
+                in_child(lambda: jlog.Writer(world.path, exclusive=True, lock_timeout=1).close())
+            world.check_closed()
             left = len(os.listdir("/proc/self/fd")) - before
             assert left <= 0, f"{left} descriptors are left open"
-        except Exception as failure:  # noqa: BLE001
+        except BaseException as failure:  # noqa: BLE001
             text = "".join(traceback.format_exception(failure))
             self.failures.append(f"{self.call}: {fault}")
             sys.stderr.write(f"FAILED {self.call}: {fault}: {failure!r}\n{text}\n")
@@ -179,25 +247,26 @@ class Sweep:
     def _strike(self, world: World, fault: Fault) -> None:
         self.prepare(world)
         world.error, stuck = fault.error, world.sync_error()
-        raised: Exception | None = None
+        raised: BaseException | None = None
         seen = None
-        fault.begin()
         try:
+            fault.begin()
             seen = self.act(world)
-        except (OSError, jlog.JournalError) as caught:
+        except fault.raises as caught:
             raised = caught
         finally:
             struck = fault.end()
             world.error = 0
         if raised is not None:
-            self._check_error(raised, fault, struck)
+            if not fault.is_anywhere:
+                self._check_error(raised, fault, struck)
         elif seen is not None:
             seen()
         sticky = world.sync_error()
         allowed = sticky in (0, stuck) or (fault.may_stick and raised is not None)
         assert allowed, f"{errno.errorcode.get(sticky)} sticks"
         # What was to be synced is readable, and not durable.
-        world.doubtful = raised is not None and (sticky != 0 or self.call == "append synced")
+        world.doubtful = raised is not None and (sticky != 0 or self.call == "append synced" or fault.is_anywhere)
         if sticky and world.writer is not None:
             world.reopen()
         world.check()
@@ -209,7 +278,7 @@ class Sweep:
         if not world.damaged:
             world.goes_on()
 
-    def _check_error(self, raised: Exception, fault: Fault, struck: bool) -> None:
+    def _check_error(self, raised: BaseException, fault: Fault, struck: bool) -> None:
         *_, last = traceback.extract_tb(raised.__traceback__)
         where = f"{raised!r} in {last.name}, line {last.lineno} of {last.filename}"
         assert struck, f"nothing failed, and it raised {where}"
@@ -225,13 +294,16 @@ def wanted(sweep: Sweep, arguments: argparse.Namespace) -> Sequence[Fault]:
         return [Fault.named(*arguments.fault)]
     if arguments.full_disk:
         return [FullDisk(sweep.root.parent)]
-    found = [
-        fault
-        for fault in all_faults(sweep.count())
-        if (sweep.call, fault.kind, fault.error) != BAD_SECTOR
-        and str(fault).startswith(arguments.kind)
-        and (arguments.error or "") in str(fault)
-    ]
+    if arguments.kind in ANYWHERE:
+        found = sweep.count_anywhere(arguments.kind)
+    else:
+        found = [
+            fault
+            for fault in all_faults(sweep.count())
+            if (sweep.call, fault.kind, fault.error) != BAD_SECTOR
+            and str(fault).startswith(arguments.kind)
+            and (arguments.error or "") in str(fault)
+        ]
     if arguments.full or len(found) <= arguments.faults:
         return found
     return random.Random(f"{arguments.seed} {sweep.call}").sample(found, arguments.faults)
@@ -242,7 +314,7 @@ def main() -> int:
     parser.add_argument("--call", action="append", choices=sorted(CALLS), help="only these")
     parser.add_argument("--faults", type=int, default=40, help="of each call, any of them")
     parser.add_argument("--full", action="store_true", help="every one")
-    parser.add_argument("--kind", default="", choices=["", *ERRORS], help="only system calls of this kind")
+    parser.add_argument("--kind", default="", choices=["", *ERRORS, *ANYWHERE], help="only system calls of this kind")
     parser.add_argument("--error", help="only this errno, or SHORT")
     parser.add_argument("--seconds", type=float, default=math.inf, help="ends when these are over; the calls come in any order")
     parser.add_argument("--seed", type=int, default=0)
@@ -252,7 +324,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not shim.loaded():
         command = [sys.executable, "-m", "faults.calls", *sys.argv[1:]]
-        os.execve(sys.executable, command, shim.environment())
+        os.execve(sys.executable, command, shim.environment(PYTHONMALLOC="malloc"))
     signal.signal(signal.SIGALRM, hung)
     began, faults, failures = time.monotonic(), 0, []
     place = str(arguments.folder) if arguments.folder else fast_disk()

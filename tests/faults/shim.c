@@ -1,6 +1,7 @@
 /* Stands between a process and the kernel, by LD_PRELOAD, for the files below one directory.
  *
  * Fault: the n-th call of a kind fails with an errno, or transfers less than it was asked to. shim_arm() says which.
+ * Memory: the n-th allocation of a thread fails, and some after it. shim_arm_memory() says which.
  * Record: each change of a file or directory is written to a log, in order over all processes that share it, with what
  * the mapped files held just before. shim_log() begins it; so does JLOG_SHIM_LOG in the environment. record.h has the
  * log's form. What is not below the directory goes to the kernel unseen. */
@@ -34,6 +35,7 @@ static int dry_sync;                                     /* a sync returns at on
 
 #include "fault.h"
 #include "record.h"
+#include "memory.h"
 
 static const char boot_id[] = "/proc/sys/kernel/random/boot_id";
 

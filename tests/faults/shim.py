@@ -16,7 +16,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
-SOURCES = ("shim.c", "fault.h", "record.h", "content.h", "names.h")
+SOURCES = ("shim.c", "fault.h", "record.h", "content.h", "memory.h", "names.h")
 FLAGS = ("-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-Wno-attribute-alias")
 KINDS = (
     "open", "read", "write", "copy", "truncate", "allocate", "rename", "link", "unlink", "mkdir", "sync", "map", "lock",
@@ -61,6 +61,8 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None)
     library.shim_disarm.restype = ctypes.c_long
     library.shim_arm.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_int, ctypes.c_int]
+    library.shim_arm_memory.argtypes = [ctypes.c_long, ctypes.c_long]
+    library.shim_disarm_memory.restype = ctypes.c_long
     library.shim_note.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     return library
 
@@ -89,6 +91,16 @@ def disarm() -> tuple[int, dict[str, int]]:
     counts = (ctypes.c_long * len(KINDS))()
     struck = _library().shim_disarm(counts)
     return int(struck), dict(zip(KINDS, counts, strict=True))
+
+
+def arm_memory(at: int, count: int = 1) -> None:
+    """The allocations of this thread from the `at`-th on fail, `count` of them."""
+    _library().shim_arm_memory(at, count)
+
+
+def disarm_memory() -> int:
+    """No allocation fails any more. How many there were, if they were counted."""
+    return int(_library().shim_disarm_memory())
 
 
 def count_only() -> None:

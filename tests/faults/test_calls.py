@@ -57,3 +57,12 @@ def test_a_call_on_a_full_disk_raises_and_can_be_made_again(mount, kind):
     done = sweep(list(FULL_DISK), "--full-disk", "--folder", str(mount(kind, 3)))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["faults"] == len(FULL_DISK)
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+@pytest.mark.parametrize("kind", ["moment", "memory"])
+def test_a_call_that_is_cut_off_anywhere_can_be_made_again(kind, turn):
+    """By a signal's handler that raises, or for want of memory: nothing is lost, no descriptor left, and no writer."""
+    done = sweep(NAMES[turn::2], "--kind", kind, "--faults", "1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["faults"] > 15
