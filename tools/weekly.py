@@ -32,6 +32,9 @@ PROGRAMS = {
     "power-loss-without-boot-id": "{python} -m faults.replay --full --seconds {seconds} --seed {seed}000 --boot absent",
     # Every system call below every public call fails.
     "calls": "{python} -m faults.calls --full --seconds {seconds} --seed {seed}",
+    # An exception of a signal's handler at every moment of every public call, and every allocation that fails.
+    "moments": "{python} -m faults.calls --full --kind moment --seconds {seconds} --seed {seed}",
+    "memory": "{python} -m faults.calls --full --kind memory --seconds {seconds} --seed {seed}",
     # Everything at once, with kills, stops and failing system calls, compared with the acknowledged records.
     "torture": "{python} tools/torture.py --minutes {minutes} --seed {seed}",
     # The same for mirrors, captures and transforms on three brokers.

@@ -25,6 +25,7 @@ cdef class LockFile:
 
     cdef bint is_open(self) noexcept nogil
     cdef int note_taken(self, uint64_t start) except -1
+    cdef void forget_taken(self) noexcept
     cdef int try_lock(self, short kind, uint64_t start, uint64_t size) noexcept nogil
     cdef int unlock(self, uint64_t start, uint64_t size) noexcept nogil
 

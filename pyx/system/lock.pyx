@@ -136,21 +136,28 @@ cdef class LockFile:
         self.fd = fd
 
     def __dealloc__(self):
-        if self.taken:
-            for start in self.taken:
-                holders.pop((self.path, start), None)
         if self.is_open():
             jlog_close_now(self.fd)
+        self.forget_taken()
 
     def close(self):
         """Closes the descriptor. If calls still use it, the last of them closes it when it ends."""
         self.closed = True
-        while self.taken:
-            holders.pop((self.path, self.taken.pop()), None)
         if self.uses == 0:
             if self.fd >= 0 and self.process[0] == self.token:
                 jlog_close_now(self.fd)
             self.fd = -1
+        self.forget_taken()
+
+    cdef void forget_taken(self) noexcept:
+        """Forgets the ranges that it held. Without memory an entry stays, and says nothing: it counts where a lock is busy."""
+        taken, self.taken = self.taken, None
+        try:
+            if taken is not None:
+                for start in taken:
+                    holders.pop((self.path, start), None)
+        except MemoryError:
+            pass
 
     cdef bint is_open(self) noexcept nogil:
         return self.fd >= 0 and not self.closed and self.process[0] == self.token

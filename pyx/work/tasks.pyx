@@ -183,8 +183,11 @@ cdef class TaskSource:
 
     def with_cursor(self, call):
         """Returns what the call returns, while no other thread uses the cursors."""
-        with self.reading:
+        self.reading.acquire()
+        try:
             return call()
+        finally:
+            self.reading.release()
 
     def take(self, Py_ssize_t most, Deadline deadline not None, Interrupt interrupt=None) -> list:
         """Takes at least one record and at most `most`, or none if there was none until the deadline or the interrupt."""

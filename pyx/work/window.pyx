@@ -145,9 +145,12 @@ cdef class Window:
         cdef bytes boot
         self.release()
         folder, name = os.path.split(self.path)
-        with Directory(os.path.dirname(folder), FOLDER, make=True) as directory:
+        directory = Directory(os.path.dirname(folder), FOLDER, make=True)
+        try:
             directory.remove(name)
             self.fd = directory.create(name)
+        finally:
+            directory.close()
         self.extend(jlog_window_bytes(JLOG_WINDOW_STEP))
         self.map(capacity_for(limit))
         status = os.fstat(self.fd)

@@ -369,10 +369,11 @@ cdef class Writer:
         if self.token == CLOSED:
             return
         cdef Attachment attachment
+        cdef Deadline deadline
         in_child = self.process[0] != self.token
+        deadline = self.deadline()
         self.token = CLOSED
         attachment, self.attachment = self.attachment, None
-        deadline = self.deadline()
         if in_child:
             return
         try:
@@ -380,7 +381,7 @@ cdef class Writer:
                 attachment.flush(deadline)
         finally:
             attachment.give_writers(self.exclusive)
-            detach(attachment, deadline=deadline)
+            attachment.leave(True, deadline)  # not by detach(), whose arguments need memory
 
     def __enter__(self):
         self.ensure_open()
