@@ -2,6 +2,7 @@ from types import ModuleType
 
 from typing_extensions import disjoint_base
 
+from jlog._core.records.arrow import TEXTS as TEXTS
 from jlog._core.records.arrow import Field
 
 def import_pyarrow() -> ModuleType: ...

@@ -7,6 +7,7 @@ from typing_extensions import CapsuleType, disjoint_base
 
 from jlog._core.records.arrow import ArrowBatch, Field
 from jlog._core.records.columns import Batch
+from jlog.html import SHOWN_ROWS as SHOWN_ROWS
 
 EPOCH: datetime
 
