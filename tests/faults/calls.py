@@ -124,7 +124,7 @@ class Interruption(Fault):
 class NoMemory(Fault):
     """The `at`-th allocation fails, and the next `count` - 1."""
 
-    raises = (MemoryError, OSError, jlog.JournalError)
+    raises = (MemoryError, OSError, RuntimeError, jlog.JournalError)  # CPython's RuntimeError for a lock without memory
     is_anywhere = True
     leaves = 2
 
