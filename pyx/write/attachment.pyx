@@ -29,7 +29,7 @@ cdef extern from "<fcntl.h>" nogil:
         F_RDLCK
         F_WRLCK
 
-_registry = {}  # key of a journal: its Attachment, from before it is opened until it begins to close
+cdef dict _registry = {}  # key of a journal: its Attachment, from before it is opened until it begins to close
 _registry_process = 0  # token of the process to which the registry belongs; a forked child begins with an empty one
 
 
@@ -133,11 +133,11 @@ cdef class Attachment:
             self.life.users += 1
             self.life.stage = OPEN
         except BaseException as error:
-            if isinstance(error, OSError):
-                name_error(error, self.process.path)
-            self.unregister()
+            self.unregister()  # first, and without an allocation: else nobody in this process could open the journal again
             self.life.stage = CLOSED
             self.let_go()
+            if isinstance(error, OSError):
+                name_error(error, self.process.path)
             raise
         finally:
             self.opened.release()
