@@ -17,6 +17,7 @@ __all__ = [
     "JournalExists",
     "JournalFull",
     "JournalLocked",
+    "JournalMoved",
     "JournalNotFound",
     "LeaseLost",
     "PositionLost",
@@ -65,6 +66,11 @@ class JournalClosed(JournalError, ValueError):
 
 class JournalLocked(JournalError):
     """Another process holds what this call needs, and held it for the whole timeout."""
+
+
+class JournalMoved(JournalError):
+    """The path does not lead to the journal any more that was opened there: the journal was renamed, removed or replaced, or a
+    link was changed. Close every object that has it open, and open it again."""
 
 
 class JournalFull(JournalError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from jlog._core.format.constants import FORMAT_VERSION
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import Block, SegmentFile
-from jlog._core.system.lock import OWNERS, RANGES, Deadline, LockFile, check_alone
+from jlog._core.system.lock import Deadline
 from jlog.care.backup import backup
 from jlog.care.cleaning import archive_of, archive_sealed, clean, clean_if_free, roll_if_due
+from jlog.care.deletion import delete
 from jlog.care.retention import held_bytes, is_expired, now_us
 from jlog.care.verify import Progress, Report, segment_ends, verify
-from jlog.errors import CorruptJournal, JournalError, JournalLocked, SubscriberExists
+from jlog.errors import CorruptJournal, JournalError, SubscriberExists
 from jlog.html import SHOWN_ROWS, ends, records_table, table, time_text
 from jlog.options import (
     DEFAULTS,
@@ -37,23 +37,16 @@ from jlog.positions.names import Start, check_name, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, PositionFile
 from jlog.positions.start import find_start, find_time
 from jlog.reading.reader import Reader
+from jlog.storage.creation import create_journal
 from jlog.storage.damage import Damage, walk_segment
 from jlog.storage.gaps import Gaps
-from jlog.storage.meta import DIRECTORIES, create_journal, read_meta
+from jlog.storage.meta import read_meta
 from jlog.storage.segments import Segment, segments_now
 from jlog.system.filesystem import journal_path
 
 if TYPE_CHECKING:
     from jlog.care.statistics import Stats, StatsSource
     from jlog.repair.report import RepairReport
-
-
-OWN_FILES = re.compile(
-    r"\.?journal\.meta|precommit|bounds|lock|\d{20}\.(seg|idx)"
-    r"|next\.(\d{1,4}\.\d+(\.idx)?|recovery|repair|backup|restore\.idx)"  # all that a process leaves unfinished when it dies
-)
-# spark: rows that Spark has staged, jlog/spark/writing/left_over.py
-OWN_DIRECTORIES = (*DIRECTORIES, "work", "quarantine", "spark")
 
 
 @dataclass(frozen=True)
@@ -111,25 +104,10 @@ class Journal:
 
     @staticmethod
     def delete(path: str | os.PathLike[str], *, lock_timeout: float | None = None) -> None:
-        """Removes the journal with all its records. Other files in its directory stay, and the directory with them. Raises
-        JournalLocked or SubscriberBusy while a process writes or subscribes."""
-        deadline = Deadline(check_lock_timeout(lock_timeout))
-        path = journal_path(path)
-        meta = read_meta(path)
-        lock_file = LockFile(os.path.join(path, "lock"))
-        try:
-            with lock_file.held(RANGES["open"], deadline=deadline, what="was opening, changing or closing it"):
-                if lock_file.is_held(*OWNERS):
-                    raise JournalLocked(f"{path} is open for writing; close its writers before deleting it")
-                check_alone(path)
-                if lock_file.is_held(RANGES["copy"]):
-                    raise JournalLocked(f"{path} is being copied by a backup; delete it when that is done")
-                for name in position_files.names(path, SUBSCRIBER):
-                    position_files.hold(path, meta, name).close()
-                os.unlink(os.path.join(path, "journal.meta"))  # comes first: a half deleted journal is not a journal any more
-                _remove_files(path)
-        finally:
-            lock_file.close()
+        """Removes the journal with all its records, and its directory. Files of others in there stay, and the directory with
+        them. A call that was killed is completed by the next one, or by the next creation at this path.
+        Raises JournalLocked or SubscriberBusy while a process writes or subscribes."""
+        delete(journal_path(path), Deadline(check_lock_timeout(lock_timeout)))
 
     def __repr__(self) -> str:
         return f"<jlog.Journal {self._path!r}>"
@@ -480,16 +458,3 @@ class Journal:
             "checkpoints": checkpoints,
             "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.gaps()],
         }
-
-
-def _remove_files(path: str) -> None:
-    """Removes the journal's own files, and the directory if nothing else is in it."""
-    import shutil  # slow to import, and few programs delete journals
-
-    for entry in list(os.scandir(path)):
-        if entry.name in OWN_DIRECTORIES and entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        elif OWN_FILES.fullmatch(entry.name) and not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.path)
-    if not os.listdir(path):
-        os.rmdir(os.path.realpath(path))  # a link to the directory stays

@@ -8,9 +8,10 @@ from typing import Any
 from jlog._core.system.lock import Deadline
 from jlog._core.write import writer
 from jlog.care.cleaning import Cleaner
+from jlog.errors import JournalMoved, JournalNotFound
 from jlog.options import Compression, Retention, Roll, Sync, check_lock_timeout
 from jlog.storage.attaching import MetaPolicy
-from jlog.storage.meta import writer_options
+from jlog.storage.creation import writer_options
 from jlog.system.filesystem import journal_path
 
 __all__ = ["Writer"]
@@ -77,17 +78,24 @@ class Writer(writer.Writer):
             "retention": retention,
         }
         deadline = Deadline(check_lock_timeout(lock_timeout))
-        capacity, changes = writer_options(path, precommit, options, create, deadline)
-        super().__init__(
-            path,
-            MetaPolicy(path),
-            Cleaner(path),
-            capacity=capacity,
-            options=changes,
-            exclusive=exclusive,
-            lock_timeout=lock_timeout,
-            deadline=deadline,
-        )
+        while True:
+            capacity, changes = writer_options(path, precommit, options, create, deadline)
+            try:
+                super().__init__(
+                    path,
+                    MetaPolicy(),
+                    Cleaner(path),
+                    capacity=capacity,
+                    options=changes,
+                    exclusive=exclusive,
+                    lock_timeout=lock_timeout,
+                    deadline=deadline,
+                )
+                break
+            except (JournalMoved, JournalNotFound):
+                if not create:
+                    raise
+                # It was deleted or moved since it was found or created.
         given = {"precommit": precommit, "exclusive": exclusive, "lock_timeout": lock_timeout, "create": create}
         self._given = {**options, **given}
 

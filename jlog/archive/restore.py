@@ -18,7 +18,8 @@ from jlog.archive.archive import Archive
 from jlog.archive.manifest import ArchivedSegment, file_size_and_crc, is_whole
 from jlog.errors import CorruptJournal, JournalExists
 from jlog.options import Retention, retention_fields
-from jlog.storage.meta import DIRECTORIES, Meta, share_lock, write_meta
+from jlog.storage.creation import share_lock
+from jlog.storage.meta import DIRECTORIES, Meta, write_meta
 from jlog.system.files import Directory, naming
 from jlog.system.filesystem import journal_path
 

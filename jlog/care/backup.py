@@ -17,7 +17,7 @@ from jlog._core.segments.index import read_index, segment_end
 from jlog._core.segments.segment import index_name, list_segments, segment_name
 from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import NEVER, Deadline
-from jlog.errors import JournalExists
+from jlog.errors import JournalError, JournalExists
 from jlog.positions import position_files, work_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
 from jlog.storage.copying import being_copied, copy_range
@@ -44,7 +44,7 @@ def backup(path: str, target: str, progress: Progress = lambda _: None, deadline
     """Copies the journal at `path` to `target`. Raises JournalExists unless `target` is missing or an empty directory;
     JournalLocked where another process removes segments until the deadline."""
     meta = read_meta(path)
-    _check_target(target)
+    _check_target(path, target)
     made = _make_directories(path, target)
     try:
         _make(target, UNFINISHED)
@@ -65,7 +65,7 @@ def backup(path: str, target: str, progress: Progress = lambda _: None, deadline
         raise
 
 
-def _check_target(target: str) -> None:
+def _check_target(path: str, target: str) -> None:
     if os.path.lexists(target) and not os.path.isdir(target):
         raise JournalExists(f"{target} is a file; choose another path for the copy, or remove it", target)
     there = os.listdir(target) if os.path.isdir(target) else []
@@ -73,6 +73,9 @@ def _check_target(target: str) -> None:
         raise JournalExists(f"{target} is already a journal; choose another path for the copy", target)
     if UNFINISHED in there:
         raise JournalExists(_unfinished(target), target)
+    inside = os.path.realpath(path)
+    if os.path.commonpath([inside, os.path.realpath(target)]) == inside:
+        raise JournalError(f"{target} lies in the journal {path} itself; choose a path outside of it for the copy")
     if there:
         message = f"{target} is a directory with other files; choose another path for the copy"
         raise JournalExists(message, target)

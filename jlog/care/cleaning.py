@@ -23,7 +23,7 @@ from jlog.storage.attaching import attached
 from jlog.storage.copying import nobody_copies
 from jlog.storage.meta import Meta, read_meta
 from jlog.storage.segments import Segment, segments_now
-from jlog.system.files import has_more_entries, naming, naming_its_path, open_file
+from jlog.system.files import file_in, has_more_entries, naming, naming_its_path, open_file, remove_file
 
 if TYPE_CHECKING:
     from jlog.archive.archive import Archive
@@ -181,7 +181,7 @@ def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segmen
     # written again before the sync. The kernel may have failed to write it, have told that to another descriptor, and take it
     # for clean now.
     first = segments[-1].next_segment
-    name = os.path.join(path, segment_name(first))
+    name = file_in(path, segment_name(first))
     with naming(name):
         fd = open_file(name, os.O_RDWR)
         try:
@@ -198,7 +198,7 @@ def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segmen
     for segment in segments:
         for name in (index_name(segment.first_sequence), segment_name(segment.first_sequence)):
             try:
-                os.unlink(os.path.join(path, name))
+                remove_file(file_in(path, name))
             except FileNotFoundError:
                 continue
 

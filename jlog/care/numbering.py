@@ -37,7 +37,8 @@ def _continue_at(path: str, sequence: int, lock_file: LockFile, deadline: Deadli
     """Returns False where a process was killed, and has left records in the buffer."""
     with lock_file.held(RANGES["open"], deadline=deadline, what="was opening, changing or closing it"):
         if lock_file.is_held(*OWNERS):
-            raise JournalLocked(f"{path} is open for writing; close its writers before sequences are skipped in it")
+            who = lock_file.holders(*OWNERS)
+            raise JournalLocked(f"{path} is open for writing{who}; close its writers before sequences are skipped in it")
         check_alone(path)
         meta = read_meta(path)
         bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, lock_file)

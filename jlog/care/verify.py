@@ -16,6 +16,7 @@ from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.storage.damage import Damage, DamagedRange, bad_sectors_are_damage, open_segment, walk_segment
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import Meta, read_meta
+from jlog.system.files import is_there
 
 Progress = Callable[[int], object]  # called with each number of bytes that were checked
 
@@ -94,13 +95,20 @@ def damage_of_small_files(path: str, meta: Meta) -> list[Damage]:
                 found.append(Damage(error.path, error.offset, error.reason, 0, 0))
             finally:
                 file.close()
-    return found + _damage_of_bounds(os.path.join(path, "bounds"), meta)
+    if not is_there(os.path.join(path, "lock")):
+        reason = "it is missing, and without it nobody can open the journal for writing; `jlogtool repair` creates it anew"
+        found.append(Damage(os.path.join(path, "lock"), 0, reason, 0, 0))
+    return found + _damage_of_bounds(path, os.path.join(path, "bounds"), meta)
 
 
-def _damage_of_bounds(path: str, meta: Meta) -> list[Damage]:
+def _damage_of_bounds(journal: str, path: str, meta: Meta) -> list[Damage]:
     try:
         with bad_sectors_are_damage():
-            BoundsFile(path, meta.uuid, None, writable=False).read()
+            bounds = BoundsFile(path, meta.uuid, None, writable=False).read()
+        buffer = os.path.join(journal, "precommit")
+        if bounds.closed is None and not is_there(buffer):
+            reason = "it is missing, although the journal was not closed: records that only the buffer held are lost"
+            return [Damage(buffer, 0, reason, 0, 0)]
     except FileNotFoundError:
         reason = "it is missing, so that numbers might be given out twice; `jlogtool repair` goes on under a new epoch"
         return [Damage(path, 0, reason, 0, 0)]

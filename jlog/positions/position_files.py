@@ -9,12 +9,12 @@ from datetime import datetime, timedelta, timezone
 
 from jlog._core.format import dual_slot
 from jlog._core.system.durable import sync_directory
-from jlog._core.system.lock import NEVER, RANGES, Deadline, HeldRange, LockFile
+from jlog._core.system.lock import AT_ONCE, NEVER, RANGES, Deadline, HeldRange, LockFile
 from jlog._core.work.outside import look
-from jlog.errors import CheckpointNotFound, CorruptJournal, SubscriberBusy, SubscriberNotFound
+from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
 from jlog.positions.names import check_name, is_name
 from jlog.storage.meta import Meta
-from jlog.system.files import Directory, has_more_entries
+from jlog.system.files import Directory, file_in, has_more_entries, is_there, stat_file
 
 SUBSCRIBER = "subscriber"
 CHECKPOINT = "checkpoint"
@@ -25,7 +25,7 @@ def table_locked(path: str, deadline: Deadline = NEVER) -> HeldRange:
     """Returns a context that holds the lock under which positions are created, removed or moved backward, and segments are
     removed. It raises JournalLocked where another process does one of these until the deadline."""
     return HeldRange(
-        os.path.join(path, "lock"),
+        file_in(path, "lock"),
         RANGES["table"],
         deadline,
         f"{path}: its table of subscribers was being changed, or its segments removed, by another process for the whole "
@@ -119,10 +119,18 @@ class PositionFile:
         except FileNotFoundError:
             raise not_found(path, kind, name) from None
 
-    def hold(self) -> bool:
-        """Takes the name, which the kernel gives back when this process dies. Returns False where another Reader has it."""
+    def hold(self, deadline: Deadline) -> bool:
+        """Takes the name, which the kernel gives back when this process dies. Returns False where another Reader has it until
+        the deadline."""
         self.check_writable()
-        return self._file.acquire(0, timeout=0)
+        try:
+            return self._file.acquire(0, timeout=deadline.left())
+        except JournalLocked:
+            return False  # this thread has it itself, so that no wait would end
+
+    def holders(self) -> str:
+        """Returns " (PID 4711)" for the process that has the name, as far as it can be known."""
+        return self._file.holders(0)
 
     def check_writable(self) -> None:
         """Raises the OSError that says why this process may only read the file, if it is so."""
@@ -137,7 +145,7 @@ class PositionFile:
     def is_current(self) -> bool:
         """Says whether the name still stands for this file: it may have been removed, and created again."""
         try:
-            named, ours = os.stat(self.path), os.fstat(self._file.fileno())
+            named, ours = stat_file(self.path), os.fstat(self._file.fileno())
         except FileNotFoundError:
             return False
         return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
@@ -199,7 +207,7 @@ class PositionFile:
 
 
 def path_of(path: str, kind: str, name: str) -> str:
-    return os.path.join(path, f"{kind}s", name)
+    return file_in(path, os.path.join(f"{kind}s", name))
 
 
 def not_found(path: str, kind: str, name: str) -> LookupError:
@@ -224,13 +232,13 @@ def are_many(path: str) -> bool:
 
 
 def exists(path: str, kind: str, name: str) -> bool:
-    return os.path.exists(path_of(path, kind, name))
+    return is_there(path_of(path, kind, name))
 
 
 def create(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
     """Creates a new position file, durably and as a whole. Called under the table's lock."""
     temporary = f".{os.getpid()}.new"
-    with Directory(path, f"{kind}s") as directory, directory.made(check_name(name, kind), temporary) as fd:
+    with Directory(path, f"{kind}s", make=True) as directory, directory.made(check_name(name, kind), temporary) as fd:
         dual_slot.write_position(fd, meta.uuid, meta.epoch, sequence, os.path.join(directory.path, temporary))
     sync_directory(directory.path)
 
@@ -248,14 +256,15 @@ def put(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
         file.close()
 
 
-def hold(path: str, meta: Meta, name: str) -> PositionFile:
-    """Opens the subscriber's file and takes the name. Raises SubscriberBusy where another Reader has it."""
+def hold(path: str, meta: Meta, name: str, deadline: Deadline = AT_ONCE) -> PositionFile:
+    """Opens the subscriber's file and takes the name. Raises SubscriberBusy where another Reader has it until the deadline."""
     while True:
         file = PositionFile(path, meta, SUBSCRIBER, name)
-        if not file.hold():
+        if not file.hold(deadline):
+            who = file.holders()
             file.close()
             raise SubscriberBusy(
-                f"{path}: subscriber {name!r} is read by another Reader or by Workers: close these, or choose another name"
+                f"{path}: subscriber {name!r} is read by another Reader or by Workers{who}: close these, or choose another name"
             )
         if file.is_current:
             file.settle()

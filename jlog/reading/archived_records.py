@@ -22,6 +22,7 @@ from jlog.positions.start import find_sequence, find_time
 from jlog.storage.damage import Damage
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import Meta, read_meta
+from jlog.system.files import HeldPath
 from jlog.system.filesystem import is_url, journal_path
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class ArchivedRecords:
             self.path = journal_path(path)
             self._meta = read_meta(self.path)
             self._archive = _archive_of(self.path, archive)
-            self._live = Cursor(self.path, self._meta.uuid, durable_only=durable_only)
+            self._live = Cursor(HeldPath(self.path), self._meta.uuid, durable_only=durable_only)
         self.cursor = ArchiveCursor(self._archive, self._live)
         self.gaps = ArchiveGaps(self.path, self._meta.uuid, self._archive, self._live is not None)
 

@@ -20,7 +20,8 @@ from jlog.positions.position_files import CHECKPOINT
 from jlog.positions.start import find_start
 from jlog.storage.damage import Damage, skip_damage
 from jlog.storage.gaps import Gaps
-from jlog.storage.meta import read_meta
+from jlog.storage.meta import hold_journal
+from jlog.system.files import HeldPath
 from jlog.system.filesystem import journal_path
 
 if TYPE_CHECKING:
@@ -36,10 +37,19 @@ class JournalRecords:
     no_position = "an anonymous reader commits nothing; open it with a name, jlog.Reader(path, 'billing')"
 
     def __init__(self, path: str | os.PathLike[str], *, durable_only: bool) -> None:
-        self.path = journal_path(path)
-        self.meta = read_meta(self.path)
+        self.path: str
+        self.path, self.meta = hold_journal(journal_path(path))
         self.cursor = Cursor(self.path, self.meta.uuid, durable_only=durable_only)
         self.gaps = Gaps(self.path, self.meta.uuid)
+
+    def close(self) -> None:
+        """Lets go of the directory, once no call uses it any more."""
+        self.path = self.gaps.path = str(self.path)
+
+    def check_path(self) -> None:
+        """Raises JournalMoved where the path does not lead to this journal any more."""
+        if isinstance(self.path, HeldPath):
+            self.path.check()
 
     def go_to(self, start: Start, *, checkpoints: bool = True) -> None:
         start = resolved(start)
@@ -77,6 +87,8 @@ class JournalRecords:
 
     def read(self, max_records: int, max_bytes: int, timeout: float | None) -> RecordBatch:
         batch = self.cursor.read(max_records, max_bytes)
+        if not len(batch):
+            self.check_path()
         if not len(batch) and timeout != 0:
             deadline = Deadline(timeout)
             while not len(batch) and wait(self.cursor, deadline):

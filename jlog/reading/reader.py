@@ -21,8 +21,8 @@ from jlog.reading.pace import Pace
 from jlog.reading.sources import RecordSource, seek_before_the_end
 from jlog.reading.subscriber import Subscriber
 from jlog.storage.attaching import attached
+from jlog.storage.creation import create_if_missing
 from jlog.storage.damage import Damage
-from jlog.storage.meta import create_if_missing
 from jlog.system.filesystem import is_url, journal_path
 from jlog.system.threads import refuse_greenlets
 
@@ -52,7 +52,8 @@ class Reader:
         before the first writer. False raises SubscriberNotFound or JournalNotFound instead.
     durable_only: hands out only synced records.
     lock_timeout: seconds that one call waits for other processes and threads, before JournalLocked; None: for ever. Reading and
-        a plain commit wait for nobody.
+        a plain commit wait for nobody. The opening waits as long for a name that another Reader has, before SubscriberBusy; but
+        with None it does not wait for that.
     archive: True begins in the journal's archive and goes on in the journal, without a gap and without a record twice; a URL
         does the same where the archive is not the one that the journal's retention names. Both are for a reader without a name.
         `jlog.Reader("s3://bucket/prefix")` reads the archive alone, also when the journal is gone. Segments are fetched one at
@@ -299,6 +300,7 @@ class Reader:
         with attached(self._source.path, deadline) as attachment:
             if attachment.durable_end < sequence:
                 attachment.sync(deadline)
+            attachment.check()
 
     def checkpoint(self, name: str) -> None:
         """Creates the checkpoint `name`, or moves it, at the position, durably. Like a subscriber it holds records back from
@@ -316,6 +318,8 @@ class Reader:
         """Frees the name, without a commit. A second close does nothing. A thread or a coroutine that waits in this reader gets
         JournalClosed."""
         self._cursor.close()
+        if isinstance(self._source, JournalRecords):
+            self._source.close()
         if self._waiters:
             from jlog.reading.event_loops import wake_all
 

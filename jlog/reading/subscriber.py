@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jlog._core.system.lock import Deadline
+from jlog._core.system.lock import AT_ONCE, Deadline
 from jlog.care.passed_segments import PassedSegments
 from jlog.errors import JournalClosed, JournalError, PositionLost
 from jlog.positions import position_files, work_files
@@ -37,9 +37,10 @@ class Subscriber:
         self.name = name
         self.lost: PositionLost | None = None
         self._journal = journal
-        self._passed = PassedSegments(journal.path, journal.meta, journal.cursor, name)
+        self._passed = PassedSegments(str(journal.path), journal.meta, journal.cursor, name)
         create_if_missing(journal, name, start, create, deadline)
-        self._file: PositionFile | None = position_files.hold(journal.path, journal.meta, name)
+        waits = AT_ONCE if deadline.left() is None else deadline  # for a name nobody waits for ever
+        self._file: PositionFile | None = position_files.hold(journal.path, journal.meta, name, waits)
         try:
             self._committed = self._file.read()  # the name is this object's: nobody else moves the position
             self._position = self._file.to_commit()
@@ -87,6 +88,7 @@ class Subscriber:
         self._committed = sequence
         if durable:
             file.sync()
+        journal.check_path()
         self._passed.clean(sequence)
 
     def rewind(self, name: str, deadline: Deadline) -> None:

@@ -163,6 +163,8 @@ def _is_sound(findings: Findings, drafts: list[SegmentDraft]) -> bool:
     last = drafts[-1]
     if page is not None and page.current:
         return page.whole and last.end == findings.open_end
+    if findings.page is None and bounds.closed is None:
+        return False  # the buffer is missing: what is left becomes a closed journal
     place = findings.recovered_end
     elsewhere = any(
         found.body.first_sequence >= last.end_sequence

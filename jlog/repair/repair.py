@@ -23,8 +23,10 @@ from jlog.repair.scan import StateReader, has_unwritten_records, scan
 from jlog.repair.steps import RepairPlan
 from jlog.storage.attaching import attached
 from jlog.storage.copying import nobody_copies
+from jlog.storage.creation import share_lock
+from jlog.storage.meta import DELETED, read_meta
 from jlog.storage.meta import NAME as META
-from jlog.system.files import naming_its_path
+from jlog.system.files import is_there, naming_its_path
 
 
 @naming_its_path
@@ -80,6 +82,8 @@ def _apply(findings: Findings, wanted: RepairPlan, lock_file: LockFile, progress
 @contextmanager
 def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | None]:
     """Runs the context while no process writes, opens, cleans or copies the journal; nor can any begin to."""
+    if is_there(os.path.join(path, DELETED)):
+        read_meta(path)  # raises, and says so
     left = os.path.isdir(path) and (list_segments(path) or {META, "bounds"} & set(os.listdir(path)))
     if not left:
         raise JournalNotFound(f"{path}: there is no journal and no remains of one; give the directory of a journal")
@@ -89,10 +93,13 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
         return
     lock_file = LockFile(name, create=not dry_run, writable=not dry_run)
     try:
+        if not dry_run:
+            share_lock(path, lock_file)
         _take(path, lock_file, "open", deadline, shared=dry_run)
         if lock_file.is_held(*OWNERS):
+            who = lock_file.holders(*OWNERS)
             raise JournalLocked(
-                f"{path} is open for writing; close its writers before repairing it (`jlogtool verify` runs beside them)"
+                f"{path} is open for writing{who}; close its writers before repairing it (`jlogtool verify` runs beside them)"
             )
         check_alone(path)
         with nullcontext() if dry_run else nobody_copies(path):
@@ -105,7 +112,8 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
 
 def _take(path: str, lock_file: LockFile, name: str, deadline: Deadline, *, shared: bool = False) -> None:
     if not lock_file.acquire(RANGES[name], shared=shared, timeout=deadline.left()):
+        who = lock_file.holders(RANGES[name])
         raise JournalLocked(
-            f"{path}: another process was opening, closing or cleaning it for the whole lock_timeout; if that process is "
+            f"{path}: another process{who} was opening, closing or cleaning it for the whole lock_timeout; if that process is "
             "stopped, continue or end it"
         )

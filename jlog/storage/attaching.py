@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,23 +10,25 @@ from jlog._core.write.attachment import Attached
 from jlog.errors import JournalLocked
 from jlog.options import option_numbers
 from jlog.storage.meta import Meta, is_a_copy, read_meta, write_meta
+from jlog.system.files import file_in
 
 
 def attached(path: str, deadline: Deadline = NEVER) -> Attached:
     """Runs the context while this process is one that writes to the journal at the absolute `path`. Opening it completes what a
     killed process has left: its records in the buffer get to the segments."""
-    return Attached(path, MetaPolicy(path), deadline)
+    return Attached(path, MetaPolicy(), deadline)
 
 
 def hold_as_sink(path: str) -> LockFile:
     """Returns the open lock file, by which this process alone moves records into the journal until it closes the file or dies.
     Raises JournalLocked if another one does."""
-    lock_file = LockFile(os.path.join(path, "lock"))
+    lock_file = LockFile(file_in(path, "lock"))
     if not lock_file.acquire(RANGES["sink"], timeout=0):
+        who = lock_file.holders(RANGES["sink"])
         lock_file.close()
         raise JournalLocked(
-            f"{path}: another capture, transform or import writes to this journal, and only one may at a time: stop it, or "
-            "capture several topics in one process"
+            f"{path}: another capture, transform or import{who} writes to this journal, and only one may at a time: stop it, "
+            "or capture several topics in one process"
         )
     return lock_file
 
@@ -36,22 +37,21 @@ class MetaPolicy:
     """Reads and changes `journal.meta` for the core, and begins a new epoch in a copy. The core holds the open lock when it
     calls a method that changes the file."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._meta: Meta | None = None
 
-    def read(self) -> tuple[bytes, int, tuple[int, ...]]:
+    def read(self, path: str) -> tuple[bytes, int, tuple[int, ...]]:
         """Returns uuid, epoch and options of the journal, as `journal.meta` states them now."""
-        meta = self._meta = read_meta(self._path)
+        meta = self._meta = read_meta(path)
         return meta.uuid, meta.epoch, option_numbers(meta.options)
 
-    def opened_alone(self, capacity: int, next_sequence: int) -> int:
+    def opened_alone(self, path: str, capacity: int, next_sequence: int) -> int:
         """Notes a larger buffer, and begins a new epoch where the journal is a copy, since it departs from its original here.
         Both go into one write, for any write makes the copy an original. Returns the epoch. The core has called read() under
         the same lock."""
         meta = self._meta
         assert meta is not None
-        copied, grown = is_a_copy(self._path, meta), capacity > meta.options["precommit"]
+        copied, grown = is_a_copy(path, meta), capacity > meta.options["precommit"]
         if copied:
             import secrets  # slow to import, and copies are rare
 
@@ -59,13 +59,13 @@ class MetaPolicy:
         if grown:
             meta.options["precommit"] = capacity
         if copied or grown:
-            write_meta(self._path, meta)
+            write_meta(path, meta)
         return meta.epoch
 
-    def change(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+    def change(self, path: str, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Notes these options where one differs. Returns all of the journal's options."""
-        meta = read_meta(self._path)
+        meta = read_meta(path)
         if any(meta.options[name] != value for name, value in options.items()):
             meta.options.update(options)
-            write_meta(self._path, meta)
+            write_meta(path, meta)
         return option_numbers(meta.options)

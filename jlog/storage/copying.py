@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
 from jlog.errors import JournalLocked
-from jlog.system.files import write_whole
+from jlog.system.files import file_in, write_whole
 
 PIECE_BYTES = 16 << 20  # bytes between two calls of the progress
 BUFFER_BYTES = 1 << 20
@@ -57,11 +57,12 @@ def being_copied(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
     """Holds the lock that keeps the files of the journal at `path` from being removed while they are copied. Waits for a
     running removal or repair; raises JournalLocked where that runs until the deadline. Needs no write access. The kernel
     releases the lock when this process dies."""
-    lock_file = LockFile(os.path.join(path, "lock"), writable=False)
+    lock_file = LockFile(file_in(path, "lock"), writable=False)
     try:
         if not lock_file.acquire(RANGES["copy"], shared=True, timeout=deadline.left()):
+            who = lock_file.holders(RANGES["copy"])
             raise JournalLocked(
-                f"{path}: another process was removing segments or repairing it for the whole lock_timeout; try again. If "
+                f"{path}: another process{who} was removing segments or repairing it for the whole lock_timeout; try again. If "
                 "that process is stopped, continue or end it"
             )
         yield
@@ -72,10 +73,11 @@ def being_copied(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
 @contextmanager
 def nobody_copies(path: str) -> Iterator[None]:
     """Holds the lock that keeps backups out while files are removed or made anew. Raises JournalLocked while a backup runs."""
-    lock_file = LockFile(os.path.join(path, "lock"))
+    lock_file = LockFile(file_in(path, "lock"))
     try:
         if not lock_file.acquire(RANGES["copy"], timeout=0):
-            raise JournalLocked(f"a backup is copying {path} and needs all of its files; try again when it is done")
+            who = lock_file.holders(RANGES["copy"])
+            raise JournalLocked(f"a backup{who} is copying {path} and needs all of its files; try again when it is done")
         yield
     finally:
         lock_file.close()

@@ -22,7 +22,7 @@ class Gaps:
     """The gaps that the segments' headers state. A header never changes, so each is read once."""
 
     def __init__(self, path: str, uuid: bytes) -> None:
-        self._path = path
+        self.path = path
         self._uuid = uuid
         self._known: dict[int, int] = {}  # by segment: the end of the one before it
 
@@ -33,7 +33,7 @@ class Gaps:
 
     def between(self, start: int, end: int) -> list[tuple[int, int]]:
         """Returns those gaps that reach into this range. Only headers of segments in or beside it are read."""
-        segments = list_segments(self._path)
+        segments = list_segments(self.path)
         first, last = bisect_right(segments, start), bisect_left(segments, end) + 1
         found = []
         previous = segments[first - 1] if first else 0
@@ -47,7 +47,7 @@ class Gaps:
     def _end_before(self, segment: int) -> int:
         if segment not in self._known:
             try:
-                file = SegmentFile(self._path, segment, self._uuid)
+                file = SegmentFile(self.path, segment, self._uuid)
             except (CorruptJournal, FileNotFoundError):
                 return segment  # damaged or just removed, which others report
             first = file.previous_segment == NONE and segment == 0

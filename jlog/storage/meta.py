@@ -9,18 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jlog._core.format.checksum import crc32c
-from jlog._core.format.constants import FORMAT_VERSION, NUMBER_MAX, RESERVATION_STRIDE
-from jlog._core.format.dual_slot import BoundsFile, birth_us
-from jlog._core.recover.recovery import create_segment
-from jlog._core.segments.build import segment_start
+from jlog._core.format.constants import FORMAT_VERSION, NUMBER_MAX
+from jlog._core.format.dual_slot import birth_us
 from jlog._core.system.durable import sync_directory
-from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
-from jlog.errors import CorruptJournal, JournalExists, JournalNotFound, UnsupportedFormat
-from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit, stored_options
-from jlog.system.files import Directory, open_file, read_small, share, write_whole
+from jlog.errors import CorruptJournal, JournalNotFound, UnsupportedFormat
+from jlog.options import stored_options
+from jlog.system.files import Directory, HeldPath, file_in, is_there, open_file, read_small, write_whole
 
 NAME = "journal.meta"
-NEW_SEGMENT_BYTES_MAX = 512  # a header, and a block without state
+DELETED = "next.deleted"  # the name of that file from the moment at which the journal counts as deleted
 DIRECTORIES = ("subscribers", "checkpoints")
 BYTES_MAX = 4 << 20  # a larger file is not a journal.meta, and is not read
 DEPTH_MAX = 16  # of the brackets in a journal.meta, which has 3
@@ -47,19 +44,31 @@ class Meta:
 def read_meta(path: str) -> Meta:
     """Reads the file. Raises JournalNotFound where `path` is not a journal, CorruptJournal or UnsupportedFormat where it cannot
     be read."""
-    name = os.path.join(path, NAME)
+    name = file_in(path, NAME)
     try:
         text = read_small(name, BYTES_MAX)
     except FileNotFoundError:
         what = "does not exist" if not os.path.lexists(path) else f"has no {NAME}"
         message = f"{path} {what}: there is no journal; `jlogtool create` or jlog.Writer creates one"
-        if os.path.isdir(path) and any(entry.endswith(".seg") for entry in os.listdir(path)):
+        if is_there(file_in(path, DELETED)):
+            message = f"{path} was a journal, and its deletion was cut short: delete it again, or create a journal there"
+        elif os.path.isdir(path) and any(entry.endswith(".seg") for entry in os.listdir(path)):
             message = f"{name} is missing, but segments are there; `jlogtool repair` creates it anew from them"
         raise JournalNotFound(message, path) from None
     except NotADirectoryError:
         message = f"{path} is a file, a journal is a directory; name the journal's directory"
         raise JournalNotFound(message, path) from None
     return parse_meta(text, name)
+
+
+def hold_journal(path: str) -> tuple[HeldPath, Meta]:
+    """Opens the directory of a journal, and reads its `journal.meta`. Raises as read_meta() does."""
+    try:
+        held = HeldPath(path)
+    except (FileNotFoundError, NotADirectoryError):
+        read_meta(path)  # says what is missing
+        raise
+    return held, read_meta(held)
 
 
 def parse_meta(text: bytes, name: str) -> Meta:
@@ -150,7 +159,7 @@ def _meta_of(fields: dict[str, Any]) -> Meta:
 
 def is_a_copy(path: str, meta: Meta) -> bool:
     """Says whether the directory was copied or restored: then `meta` was read from another file than was written."""
-    fd = open_file(os.path.join(path, NAME))
+    fd = open_file(file_in(path, NAME))
     try:
         return (os.fstat(fd).st_ino, birth_us(fd)) != (meta.inode, meta.birth_us)
     finally:
@@ -172,82 +181,3 @@ def write_meta(path: str, meta: Meta) -> None:
         body = json.dumps(fields, indent=1, sort_keys=True).encode() + b"\n"
         write_whole(fd, b"jlog %d crc32c=%08x\n" % (FORMAT_VERSION, crc32c(body)) + body, 0)
     sync_directory(path)
-
-
-def writer_options(
-    path: str, precommit: int, given: dict[str, Any], create: bool, deadline: Deadline
-) -> tuple[int, dict[str, Any]]:
-    """Creates the journal if there is none and `create` allows it. Returns the capacity to open the buffer with, 0 for a writer
-    that bypasses the buffer, and the options that were given."""
-    capacity = check_precommit(precommit)
-    options = check_options(given)
-    if create:
-        create_if_missing(path, deadline, **options, precommit=capacity or PRECOMMIT_DEFAULT)
-    return capacity, options
-
-
-def create_if_missing(path: str, deadline: Deadline, **options: Any) -> None:
-    """Creates a journal with these options, and the defaults of the others, unless there is one."""
-    if not os.path.exists(os.path.join(path, NAME)):
-        created = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, **options}
-        create_journal(path, created, exist_ok=True, deadline=deadline)
-
-
-def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool, deadline: Deadline = NEVER) -> bool:
-    """Creates an empty journal. Returns False where one exists and `exist_ok`. A creation that was killed is done again. Raises
-    JournalLocked where another process creates it until the deadline."""
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it", path)
-    os.makedirs(path, exist_ok=True)
-    there = os.listdir(path)
-    if there and "lock" not in there:  # the lock is the first file of a journal that another process is creating
-        message = f"{path} is a directory with other files; choose another path for the journal"
-        raise JournalExists(message, path)
-    lock_file = LockFile(os.path.join(path, "lock"), create=True)
-    try:
-        with lock_file.held(RANGES["open"], deadline=deadline, what="was creating or opening it"):
-            if os.path.exists(os.path.join(path, NAME)):
-                if not exist_ok:
-                    message = f"{path} is already a journal; open it, or choose another path"
-                    raise JournalExists(message, path)
-                return False
-            _refuse_remains(path)
-            _fill(path, options, lock_file)
-            return True
-    finally:
-        lock_file.close()
-
-
-def _refuse_remains(path: str) -> None:
-    """Raises CorruptJournal unless the directory has no more than a creation that was killed leaves, which has no record. A
-    directory with more has lost its `journal.meta`."""
-    segments = [entry for entry in os.listdir(path) if entry.endswith(".seg")]
-    used = any(os.path.getsize(os.path.join(path, name)) > NEW_SEGMENT_BYTES_MAX for name in segments)
-    if used or len(segments) > 1 or os.path.exists(os.path.join(path, "precommit")):
-        raise CorruptJournal(
-            os.path.join(path, NAME),
-            0,
-            "it is missing, although there are records",
-        )
-
-
-def share_lock(path: str, lock_file: LockFile) -> None:
-    """Gives the lock file the group and the permissions of the directory. The core creates it, and knows neither."""
-    with Directory(path) as directory:
-        share(lock_file.fileno(), directory.fd)
-
-
-def _fill(path: str, options: dict[str, Any], lock_file: LockFile) -> None:
-    """Creates every file but the pre-commit buffer, which the first writer creates. `journal.meta` comes last, for it makes the
-    directory a journal."""
-    import secrets  # slow to import, and most programs create no journal
-
-    meta = Meta(secrets.token_bytes(16), [(secrets.randbits(63), 0)], options)
-    share_lock(path, lock_file)
-    for name in DIRECTORIES:
-        Directory(path, name, make=True).close()
-    start = segment_start(meta.uuid, meta.epoch, 0, None, {})
-    create_segment(path, 0, start)
-    BoundsFile.create(os.path.join(path, "bounds"), meta.uuid, RESERVATION_STRIDE, (0, len(start), 0))
-    write_meta(path, meta)
-    sync_directory(os.path.dirname(os.path.abspath(path)))

@@ -3,6 +3,8 @@
 Several users may share a journal, so that any of them can put a symbolic link into its directory, under a name that another one
 is about to use. No file of a journal is a link: the code follows none, and makes each file anew, relative to the descriptor of
 its directory. pyx/system/file.h does the same for the core.
+
+Others may also rename, remove or replace the directory itself. So an object that has a journal open knows it by a HeldPath.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Concatenate, ParamSpec, TypeVar
 
-from jlog.errors import CorruptJournal, JournalError
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalMoved
 
 NO_FILE = "it is not a regular file"
 _NO_FILE_ERRORS = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # errors of open() for such a file
@@ -27,10 +29,161 @@ T = TypeVar("T")
 LOWEST_DESCRIPTOR = 3  # lower numbers get the output of other code, even where these were closed at the start
 
 
+class HeldPath(str):
+    """The path of a directory that stays open, to be used like any path of a directory. The files that file_in() names below it
+    are opened, renamed and removed relative to the descriptor, so that they are this directory's, whatever has the path by now.
+
+    identity: device and inode, which nothing else gets as long as the directory is open.
+    """
+
+    __slots__ = ("_fd", "identity")
+    identity: tuple[int, int]
+    _fd: int
+
+    def __new__(cls, path: str) -> HeldPath:  # noqa: PYI034
+        held = super().__new__(cls, path)
+        held._fd = open_directory(path)
+        held.identity = _identity(os.fstat(held._fd))
+        return held
+
+    def descriptor(self) -> int:
+        """Returns the descriptor. Raises JournalClosed after close(), and where the program has closed it itself."""
+        try:
+            if self._fd >= 0 and _identity(os.fstat(self._fd)) == self.identity:
+                return self._fd
+        except OSError:
+            pass
+        raise descriptors_closed(self)
+
+    def check(self) -> None:
+        """Raises JournalMoved where the path does not lead to this directory any more."""
+        try:
+            found = os.stat(self)
+        except (FileNotFoundError, NotADirectoryError):
+            there = "nothing"
+        except OSError:
+            return  # this process may have lost the right to look: that says nothing about the directory
+        else:
+            if _identity(found) == self.identity:
+                return
+            there = "another journal" if os.path.exists(os.path.join(self, "journal.meta")) else "something else"
+        raise JournalMoved(
+            f"{self} does not lead to the journal any more that was opened there: {self._fate()}, and {there} is at the path "
+            "now. Close every object that has the journal open, and open it again where it is to be"
+        )
+
+    def _fate(self) -> str:
+        fd = self.descriptor()
+        if os.fstat(fd).st_nlink == 0:
+            return "its directory was removed, with the records in it"
+        with suppress(OSError):
+            return f"its directory is {os.readlink(f'/proc/self/fd/{fd}')} now"
+        return "its directory was moved"
+
+    def close(self) -> None:
+        """Closes the descriptor. A second call does nothing."""
+        with suppress(JournalClosed):
+            fd, self._fd = self.descriptor(), -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if hasattr(self, "identity"):
+            self.close()
+
+
+def descriptors_closed(path: str) -> JournalClosed:
+    """Returns the error for a descriptor that is not that of this file any more."""
+    return JournalClosed(
+        f"{path} is not open any more: this object was closed, or the program has closed descriptors that it did not open, as "
+        "os.closerange() does; close this object, and open the journal again"
+    )
+
+
+class HeldFile(str):
+    """The path of a file below a HeldPath, as file_in() makes it."""
+
+    __slots__ = ("directory", "name")
+    directory: HeldPath
+    name: str
+
+
+def file_in(directory: str, name: str) -> str:
+    """Returns the path of a file in this directory. Below a HeldPath the functions of this module, and the core's, use it
+    relative to the descriptor."""
+    path = os.path.join(directory, name)
+    if isinstance(directory, HeldFile):
+        name = os.path.join(directory.name, name)
+        directory = directory.directory
+    if not isinstance(directory, HeldPath):
+        return path
+    file = HeldFile(path)
+    file.directory, file.name = directory, name
+    return file
+
+
+def directory_of(path: str) -> str:
+    """Returns the directory of a file that file_in() has named."""
+    return path.directory if isinstance(path, HeldFile) else os.path.dirname(path)
+
+
+def place_of(path: str) -> tuple[str, int | None]:
+    """Returns name and dir_fd by which system calls reach the file, or the directory itself."""
+    if isinstance(path, HeldPath):
+        return ".", path.descriptor()
+    return (path.name, path.directory.descriptor()) if isinstance(path, HeldFile) else (path, None)
+
+
+def stat_file(path: str) -> os.stat_result:
+    """Returns what os.stat() says of a file that file_in() has named."""
+    name, directory = place_of(path)
+    with naming(path):
+        return os.stat(name, dir_fd=directory)
+
+
+def remove_file(path: str) -> None:
+    """Removes a file that file_in() has named. Raises FileNotFoundError where it is missing."""
+    name, directory = place_of(path)
+    with naming(path):
+        os.unlink(name, dir_fd=directory)
+
+
+def names_in(path: str) -> list[str]:
+    """Lists the names of all entries of a directory."""
+    with Directory(path) as directory:
+        return directory.names()
+
+
+def regular_files(path: str) -> list[str]:
+    """Lists the names of the regular files in a directory; a link to one counts."""
+    with naming(path), Directory(path) as directory, os.scandir(directory.fd) as entries:
+        return [entry.name for entry in entries if _is_regular(entry)]
+
+
+def _is_regular(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a circle of links
+        return False
+
+
+def is_there(path: str) -> bool:
+    """Says whether something has this path. Every other error than that nothing has it is raised."""
+    try:
+        stat_file(path)
+        return True
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
 def open_file(path: str, flags: int = os.O_RDONLY) -> int:
     """Opens an existing file and returns its descriptor; also used as the opener of open(). Raises JournalError where it is a
     symbolic link, and CorruptJournal where it is not a regular file."""
-    return _open(path, flags, None, path)
+    name, directory = place_of(path)
+    return _open(name, flags, directory, path)
 
 
 def read_small(path: str, most: int) -> bytes:
@@ -50,10 +203,11 @@ def open_segment(path: str) -> int:
     except CorruptJournal:
         raise
     except JournalError:
-        directory = os.stat(os.path.dirname(path))
-        if directory.st_uid != os.geteuid() or directory.st_mode & 0o022:
+        found = stat_file(directory_of(path))
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise
-        return _regular(_above_standard(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)), path)
+        name, directory = place_of(path)
+        return _regular(_above_standard(os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=directory)), path)
 
 
 def open_or_create(path: str) -> int:
@@ -67,18 +221,23 @@ def open_or_create(path: str) -> int:
 
 def open_directory(path: str) -> int:
     """Opens a directory and returns its descriptor. The path may lead through links."""
-    return _above_standard(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    name, directory = place_of(path)
+    with naming(path):
+        return _above_standard(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory))
 
 
 def share(fd: int, directory: int) -> None:
-    """Gives a file of the journal the group and the permissions of the directory, as far as this user may, so that several
-    users can share a journal. Both arguments are descriptors: a path might lead to another file by now."""
+    """Gives a file of the journal the owner, the group and the permissions of the directory, as far as this user may, so that
+    several users can share a journal, and root's commands lock no service out. Both arguments are descriptors: a path might
+    lead to another file by now."""
     wanted, found = os.fstat(directory), os.fstat(fd)
     if stat.S_ISREG(found.st_mode) and found.st_nlink != 1:
         return  # a file with a second name may belong to no journal
     mode = wanted.st_mode & (0o7777 if stat.S_ISDIR(found.st_mode) else 0o666)
     try:
-        if found.st_gid != wanted.st_gid:
+        if found.st_uid != wanted.st_uid and os.geteuid() == 0:
+            os.fchown(fd, wanted.st_uid, wanted.st_gid)
+        elif found.st_gid != wanted.st_gid:
             os.fchown(fd, -1, wanted.st_gid)
         if found.st_mode & 0o7777 != mode:
             os.fchmod(fd, mode)
@@ -157,7 +316,7 @@ class Directory:
             raise
 
     def _enter(self, name: str, *, make: bool) -> None:
-        below = os.path.join(self.path, name)
+        below = file_in(self.path, name)
         if make:
             with suppress(FileExistsError), naming(below):
                 os.mkdir(name, dir_fd=self.fd)
@@ -245,7 +404,7 @@ class Directory:
 def make_file(path: str, write: Callable[[int], object], temporary: str | None = None, *, sync: bool = True) -> None:
     """Makes a file with what `write` puts into its descriptor, as Directory.made() does. Compiled code has no `with`: Cython's
     ends the process where there is no memory for a traceback."""
-    with Directory(os.path.dirname(path)) as directory:
+    with Directory(directory_of(path)) as directory:
         directory.make(os.path.basename(path), write, temporary, sync=sync)
 
 

@@ -18,8 +18,8 @@ from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import SUBSCRIBER
 from jlog.reading.journal_records import JournalRecords
 from jlog.reading.subscriber import create_if_missing as create_subscriber
+from jlog.storage.creation import create_if_missing
 from jlog.storage.damage import Damage
-from jlog.storage.meta import create_if_missing
 from jlog.system.filesystem import journal_path
 from jlog.working.shared_subscriber import SharedSubscriber, check_options
 

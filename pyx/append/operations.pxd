@@ -24,6 +24,7 @@ cdef class Operations:
     cdef int free_space(self, Operation *operation, Deadline deadline) except -1
     cdef int count_sealed(self, Deadline deadline) except -1
     cdef int raise_unless_done(self, int status, const Operation *operation) except -1
+    cdef str append_lock_owner(self)
     cdef int reserve_sequences(self, uint64_t count, Deadline deadline) except -1
     cdef int tidy_up(self, Operation *operation) except -1
     cdef int flush(self, Deadline deadline) except -1

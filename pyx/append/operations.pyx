@@ -4,16 +4,16 @@ lock."""
 import os
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.system.file cimport jlog_start_writeback
 from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE
-from jlog._core.system.lock cimport Deadline
+from jlog._core.system.lock cimport OWNERS_BYTE, Deadline
 from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport jlog_page
 from jlog._core.buffer.room cimport jlog_period_is_over
-from jlog._core.system.atomic cimport jlog_raise_to, jlog_spin_lock
+from jlog._core.system.atomic cimport JLOG_WAITERS, jlog_load32_acquire, jlog_raise_to, jlog_spin_lock
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.append.append cimport attempt as attempt_without_gil, step
 from jlog._core.append.compression cimport compress_open_block, wait_for_generation
@@ -53,7 +53,7 @@ from jlog._core.segments.index import segment_end, write_index
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog._core.system.lock import AT_ONCE
 from jlog.errors import CorruptJournal, JournalClosed, JournalFull, JournalLocked
-from jlog.system.files import name_error, open_file
+from jlog.system.files import file_in, name_error, open_file
 
 cdef enum:
     CLOCK_REALTIME = 0
@@ -92,6 +92,9 @@ cdef class Operations:
                     kept.append(compress_open_block(self.process, operation))
                 else:
                     self.serve(status, operation, deadline)
+        except (CorruptJournal, OSError):
+            self.process.check()  # tells whether it is this journal that has failed
+            raise
         finally:
             self.tidy_up(operation)
 
@@ -130,10 +133,12 @@ cdef class Operations:
             PyErr_CheckSignals()
             if not self.life.may_call():  # the signal's handler has forked, and this is the child
                 raise closed_error(self.process.path)
+            self.process.refuse_lost()
         elif status == NEEDS_SEGMENT:
             if operation.rolling.rolled:  # it needs a second roll, so the first segment is sealed now
                 seal(self.process, operation.rolling.sealed_segment, operation.rolling.sealed_end)
                 operation.rolling.rolled = False
+            self.process.check()
             try:
                 self.prepared.prepare(operation)
             except OSError as error:
@@ -201,7 +206,8 @@ cdef class Operations:
         if status == DONE:
             return 0
         if status == TIMED_OUT:
-            raise JournalLocked(f"{path}: another process held the append lock, or was writing a block, for the whole "
+            who = self.append_lock_owner()
+            raise JournalLocked(f"{path}: another process{who} held the append lock, or was writing a block, for the whole "
                                 "lock_timeout; if that process is stopped, continue or end it")
         if status == DAMAGED:
             raise CorruptJournal(self.process.precommit.path, 0, what)
@@ -211,6 +217,10 @@ cdef class Operations:
         left = ("nothing of this call is readable; call it again" if operation.kind == APPEND else
                 "what was appended before is readable; a later flush or sync writes it once that is possible")
         raise OSError(error, f"{os.strerror(error)}, {what}; {left}", path)
+
+    cdef str append_lock_owner(self):
+        cdef uint32_t owner = jlog_load32_acquire(&self.process.buffer.page.append_lock) & ~JLOG_WAITERS
+        return self.process.locks.file.holders(OWNERS_BYTE + owner - 1) if owner else ""
 
     cdef int reserve_sequences(self, uint64_t count, Deadline deadline) except -1:
         """Reserves more sequences: durably in `bounds` first, and then in the page."""
@@ -279,9 +289,13 @@ cdef int make_direct(Append *append, int codec) except -1:
 cdef int seal(WritingProcess process, uint64_t segment, uint64_t end) except -1:
     """Completes a sealed segment, outside the lock: cuts off its preallocated end, and writes its index. If this is not done,
     no record is missing: the index is derived, and the next segment's header states where this segment ends."""
-    path = os.path.join(process.path, segment_name(segment))
+    cdef uint64_t _doubtful = 0
+    cdef int fd
+    process.check()
+    fd = process.descriptors.borrow(segment, &_doubtful)
     try:
-        fd = open_file(path, os.O_RDWR)
+        if fd < 0:
+            fd = open_file(file_in(process.path, segment_name(segment)), os.O_RDWR)
     except FileNotFoundError:
         return 0  # cleaned already
     try:

@@ -6,7 +6,15 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from jlog._core.system.file cimport jlog_allocate, jlog_create_at, jlog_sync_data, jlog_write_at
+from jlog._core.system.file cimport (
+    jlog_allocate,
+    jlog_close_file,
+    jlog_create_at,
+    jlog_identify,
+    jlog_is_file,
+    jlog_sync_data,
+    jlog_write_at,
+)
 from jlog._core.format.format cimport JLOG_NONE, jlog_block_header
 from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.process.operation cimport APPEND, NewRecords, Operation, Prepared, new_records
@@ -14,9 +22,6 @@ from jlog._core.process.process cimport WritingProcess
 
 from jlog._core.segments.build import segment_start
 from jlog.system.files import open_error
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
 
 
 cdef class PreparedSegments:
@@ -34,6 +39,8 @@ cdef class PreparedSegments:
 
     cdef void take_spare(self, Operation *operation) noexcept:
         """Gives the spare to an operation that has no file yet."""
+        if self.spare != NULL and not jlog_is_file(self.spare.fd, &self.spare.file):
+            self.drop_spare()
         if operation.rolling.prepared == NULL and self.spare != NULL:
             operation.rolling.prepared, self.spare = self.spare, NULL
 
@@ -59,6 +66,7 @@ cdef class PreparedSegments:
             prepared.fd = jlog_create_at(self.process.descriptors.directory, name)
             if prepared.fd < 0:
                 raise open_error(-prepared.fd, os.path.join(self.process.path, name.decode()))
+            jlog_identify(prepared.fd, &prepared.file)
             memcpy(prepared.name, <const char *> name, len(name) + 1)
             prepared.start = <uint8_t *> malloc(len(start))
             if prepared.start == NULL:
@@ -129,7 +137,7 @@ cdef class PreparedSegments:
         if prepared == NULL:
             return
         if prepared.fd >= 0:
-            close(prepared.fd)
+            jlog_close_file(prepared.fd, &prepared.file)
             if self.process is not None and self.process.locks.file is not None and self.process.locks.file.is_open():
                 try:
                     os.unlink(prepared.name, dir_fd=self.process.descriptors.directory)

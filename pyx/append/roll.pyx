@@ -158,6 +158,9 @@ cdef int give_name(WritingProcess process, Operation *operation, uint64_t first)
     cdef char name[JLOG_NAME_BYTES]
     cdef int error
     JLOG_FAILPOINT(b"roll.completed")
+    error = process.in_place(operation)
+    if error != DONE:
+        return error
     jlog_segment_name(name, first)
     error = jlog_rename_new(directory, prepared.name, name)
     if error == EEXIST:
@@ -201,6 +204,9 @@ cdef int replace(WritingProcess process, Operation *operation) noexcept nogil:
     operation.rolling.wants_name = True
     if not is_left(prepared) or prepared.replaces != segment or state_is_newer(page, prepared.state_generation):
         return NEEDS_SEGMENT
+    error = process.in_place(operation)
+    if error != DONE:
+        return error
     page.new_inode, page.new_end = jlog_inode(prepared.fd), prepared.start_bytes
     jlog_store_release(&page.incarnation, page.incarnation + 1)
     JLOG_FAILPOINT(b"replace.intent")

@@ -224,7 +224,8 @@ cdef int write_back_for(WritingProcess process, Operation *operation) noexcept n
                           b"journal recovers it")
         return DAMAGED
     jlog_segment_name(name, slot.segment)
-    operation.closing.fd = jlog_open_at(process.descriptors.directory, name, O_RDWR, 0)
+    error = process.descriptors.in_place()
+    operation.closing.fd = -error if error != 0 else jlog_open_at(process.descriptors.directory, name, O_RDWR, 0)
     if operation.closing.fd < 0:
         jlog_unlock(&page.write_lock)
         return failed(operation, -operation.closing.fd, b"opening the newest segment")

@@ -1,6 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from jlog._core.buffer.page cimport jlog_page, jlog_slot
+from jlog._core.system.file cimport jlog_identity
 
 cdef enum:
     PAGE_VALID = 1
@@ -18,13 +19,12 @@ cdef struct Snapshot:
     uint64_t new_end  # end of the blocks in that file
 
 cdef class Precommit:
-    cdef readonly str path
+    cdef readonly object path
     cdef int fd
     cdef uint8_t uuid[16]
     cdef jlog_page *page
     cdef size_t mapped_bytes
-    cdef uint64_t device
-    cdef uint64_t inode
+    cdef jlog_identity file
     cdef uint8_t believed_boot[16]  # a boot id that is known to mean this boot, besides this process's own
 
     cdef int identify(self, const jlog_page *page) noexcept nogil

@@ -13,7 +13,14 @@ from libc.errno cimport ENODATA, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
-from jlog._core.system.file cimport jlog_allocate, jlog_file_bytes, jlog_read_at, jlog_write_at
+from jlog._core.system.file cimport (
+    jlog_allocate,
+    jlog_close_file,
+    jlog_file_bytes,
+    jlog_identify,
+    jlog_read_at,
+    jlog_write_at,
+)
 from jlog._core.format.format cimport JLOG_NUMBER_MAX, jlog_block_header
 from jlog._core.buffer.page cimport (
     JLOG_BASE_BYTES,
@@ -40,7 +47,7 @@ from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 
 from jlog._core.system.lock import OWNERS, LockFile
 from jlog.errors import CorruptJournal, UnsupportedFormat
-from jlog.system.files import open_file, open_or_create, read_whole
+from jlog.system.files import directory_of, file_in, open_file, open_or_create, read_whole
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -52,9 +59,6 @@ cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t size, int protection, int flags, int fd, int64_t offset)
     int munmap(void *address, size_t size)
     int mlock(const void *address, size_t size)
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
 
 cdef enum:
     TEARS_MAX = 10000  # reads of a page that a rotation may each have torn
@@ -92,13 +96,12 @@ cdef class Precommit:
         self.fd = -1
 
     def __init__(self, directory, bytes uuid not None, *, bint writable=True, bint create=False):
-        self.path = os.path.join(directory, "precommit")
+        self.path = file_in(directory, "precommit")
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
         memcpy(self.believed_boot, _boot_id, 16)
         self.fd = open_or_create(self.path) if create else open_file(self.path, os.O_RDWR if writable else os.O_RDONLY)
+        jlog_identify(self.fd, &self.file)
         self.check_layout()
-        found = os.fstat(self.fd)
-        self.device, self.inode = found.st_dev, found.st_ino
 
     def __dealloc__(self):
         self.release()
@@ -110,9 +113,8 @@ cdef class Precommit:
         if self.page != NULL:
             munmap(self.page, self.mapped_bytes)
             self.page = NULL
-        if self.fd >= 0:
-            close(self.fd)
-            self.fd = -1
+        jlog_close_file(self.fd, &self.file)
+        self.fd = -1
 
     cdef int check_layout(self) except -1:
         """Raises UnsupportedFormat for a page of a newer jlog, which would otherwise look damaged."""
@@ -166,7 +168,7 @@ cdef class Precommit:
             return PAGE_INVALID
         if page.status != JLOG_PAGE_READY or memcmp(page.uuid, self.uuid, 16) != 0:
             return PAGE_INVALID
-        if page.device != self.device or page.inode != self.inode:
+        if page.device != self.file.device or page.inode != self.file.inode:
             return PAGE_INVALID
         if memcmp(page.boot_id, _boot_id, 16) == 0 or memcmp(page.boot_id, self.believed_boot, 16) == 0:
             return PAGE_VALID
@@ -175,8 +177,8 @@ cdef class Precommit:
     def is_written_to(self) -> bool:
         """Returns whether a writing process lives. If so, the page's boot id is trusted from now on, whatever it is."""
         try:
-            lock_file = LockFile(os.path.join(os.path.dirname(self.path), "lock"), writable=False)
-        except OSError:
+            lock_file = LockFile(file_in(directory_of(self.path), "lock"), writable=False)
+        except FileNotFoundError:
             return False  # no lock proves that a writer lives
         try:
             if not lock_file.is_held(*OWNERS):
@@ -205,8 +207,8 @@ cdef class Precommit:
         self.page.layout = JLOG_PAGE_LAYOUT
         memcpy(self.page.uuid, self.uuid, 16)
         memcpy(self.page.boot_id, _boot_id, 16)
-        self.page.device = self.device
-        self.page.inode = self.inode
+        self.page.device = self.file.device
+        self.page.inode = self.file.inode
         self.page.capacity = self.room()
 
     cdef uint64_t room(self) noexcept nogil:

@@ -9,13 +9,16 @@ import os
 from collections import namedtuple
 from functools import partial
 
-from libc.errno cimport EAGAIN, EBADMSG, ENOENT, EPROTO, ESPIPE
+from libc.errno cimport EAGAIN, EBADF, EBADMSG, ENOENT, EPROTO, ESPIPE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.system.file cimport (
     jlog_birth_us,
     jlog_changed_us,
+    jlog_close_file,
+    jlog_identify,
+    jlog_is_file,
     jlog_open_at,
     jlog_read_at,
     jlog_sync_data,
@@ -39,7 +42,7 @@ from jlog._core.system.clock cimport jlog_clock_us
 
 from jlog._core.system.lock import NEVER
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, UnsupportedFormat
-from jlog.system.files import make_file, open_error, open_file, read_whole
+from jlog.system.files import descriptors_closed, make_file, open_error, open_file, read_whole
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -102,7 +105,7 @@ cdef int find_newer_copy(int fd, void *target, size_t size, const char *magic, c
     return found
 
 
-cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
+cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, path) except -1:
     """Copies the newer valid copy to `target`. Returns 1 or 2 for the copy that it was, 0 if neither is valid. Raises
     UnsupportedFormat for a later version."""
     cdef int found = find_newer_copy(fd, target, size, magic, uuid)
@@ -152,7 +155,7 @@ cdef int put_dual_slot(int fd, void *source, size_t size, const char *magic, con
     return error
 
 
-cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
+cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, path,
                          int found) except -1:
     cdef int error
     check_sense(source, size, path)
@@ -162,7 +165,7 @@ cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, c
     return 0
 
 
-cdef int check_sense(const void *source, size_t size, str path) except -1:
+cdef int check_sense(const void *source, size_t size, path) except -1:
     if not makes_sense(<const uint8_t *> source, size):
         raise JournalError(f"{path}: the journal's sequences are used up, or another program has damaged the numbers that the "
                            "journal's writers share; `jlogtool verify` shows which")
@@ -175,19 +178,19 @@ cdef class BoundsFile:
     def __cinit__(self):
         self.fd = -1
 
-    def __init__(self, str path not None, bytes uuid not None, LockFile lock_file, *, bint writable=True):
+    def __init__(self, path not None, bytes uuid not None, LockFile lock_file, *, bint writable=True):
         self.path = path
         self._lock_file = lock_file
-        self._mutex = Mutex(path)  # the lock file's range does not exclude threads of one process
+        self._mutex = Mutex(str(path))  # the lock file's range does not exclude threads of one process
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
         self.fd = open_file(path, os.O_RDWR if writable else os.O_RDONLY)
+        jlog_identify(self.fd, &self.file)
 
     def __dealloc__(self):
-        if self.fd >= 0:
-            close(self.fd)
+        jlog_close_file(self.fd, &self.file)
 
     @staticmethod
-    def create(str path not None, bytes uuid not None, uint64_t reservation_limit, closed, *, uint64_t first_sequence=0,
+    def create(path not None, bytes uuid not None, uint64_t reservation_limit, closed, *, uint64_t first_sequence=0,
                mark=(0, 0, 0), temporary=None, bint sync=True):
         """Creates and syncs the bounds of a new journal, in place of any that are there. Their entry in the directory is not
         synced yet. `temporary`: a name in the same directory, which the file has until it is whole. `sync`: False syncs
@@ -201,9 +204,13 @@ cdef class BoundsFile:
         make_file(path, partial(write_new_bounds, (<uint8_t *> &bounds)[:sizeof(bounds)], uuid, path), temporary, sync=sync)
 
     def close(self):
-        if self.fd >= 0:
-            close(self.fd)
-            self.fd = -1
+        jlog_close_file(self.fd, &self.file)
+        self.fd = -1
+
+    cdef int check_own(self) except -1:
+        if not jlog_is_file(self.fd, &self.file):
+            raise descriptors_closed(self.path)
+        return 0
 
     cdef int read_into(self, jlog_bounds *bounds) except -1:
         return read_dual_slot(self.fd, bounds, sizeof(bounds[0]), JLOG_BOUNDS_MAGIC, self.uuid, self.path)
@@ -232,6 +239,7 @@ cdef class BoundsFile:
         held = self._lock_file.held(BOUNDS_BYTE, deadline=deadline, what=f"was writing {self.path}", mutex=self._mutex)
         held.take()
         try:
+            self.check_own()
             found = self.read_into(&bounds)
             if not found:
                 self.read()
@@ -266,6 +274,9 @@ cdef class BoundsFile:
         EBADMSG if no copy is valid."""
         cdef jlog_bounds bounds
         cdef int found, error = self._lock_file.try_lock(F_WRLCK, BOUNDS_BYTE, 1)
+        if error == 0 and not jlog_is_file(self.fd, &self.file):
+            self._lock_file.unlock(BOUNDS_BYTE, 1)
+            return EBADF
         if error != 0:
             return 0 if error == EAGAIN else error
         found = find_newer_copy(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
@@ -304,10 +315,11 @@ cdef int descriptor_of(file, path) except -1:
         return file
     if not (<LockFile> file).is_open():
         raise JournalClosed(f"{path}: the reader that had it open is closed; open a new one")
+    (<LockFile> file).check_own()
     return (<LockFile> file).fd
 
 
-def change_us(file, str path not None) -> int:
+def change_us(file, path not None) -> int:
     """Returns when the file's content was changed last, in microseconds since 1970, as the kernel's coarse clock tells it; -1
     where the file has no name any more."""
     return jlog_changed_us(descriptor_of(file, path))
@@ -317,7 +329,7 @@ cdef class HeldPosition:
     """The position of a subscriber whose name is held. Nobody else writes its file then, so that a write reads nothing first,
     and is one system call for both copies. The kernel cuts it short between two pages at most: one copy is always whole."""
 
-    def __init__(self, LockFile file not None, bytes uuid not None, uint64_t epoch, str path not None):
+    def __init__(self, LockFile file not None, bytes uuid not None, uint64_t epoch, path not None):
         memset(self.image, 0, sizeof(self.image))
         self.file, self.path = file, path
         read_valid_position(descriptor_of(file, path), &self.position, uuid, path)
@@ -338,7 +350,7 @@ cdef class HeldPosition:
             raise OSError(error, os.strerror(error), self.path)
 
 
-def read_position(file, bytes uuid not None, str path not None):
+def read_position(file, bytes uuid not None, path not None):
     """Returns the position that the file holds. Raises CorruptJournal if both copies are damaged; the position then holds every
     record back."""
     cdef jlog_position position
@@ -346,14 +358,14 @@ def read_position(file, bytes uuid not None, str path not None):
     return StoredPosition(position.sequence, position.epoch, position.moved_us)
 
 
-cdef int read_valid_position(int fd, jlog_position *position, bytes uuid, str path) except -1:
+cdef int read_valid_position(int fd, jlog_position *position, bytes uuid, path) except -1:
     if not read_dual_slot(fd, position, sizeof(position[0]), JLOG_POSITION_MAGIC, uuid, path):
         raise CorruptJournal(path, 0, "neither copy of the position is valid; every record is kept until you set it again, "
                                       "with `jlogtool subscriber set` or `jlogtool checkpoint set`")
     return 0
 
 
-def read_positions(int directory, str path not None, list names not None, bytes uuid not None) -> list:
+def read_positions(int directory, path not None, list names not None, bytes uuid not None) -> list:
     """Reads the position files with these names in an open directory. Returns each name with its StoredPosition, or with None
     where the file cannot be read as one, and leaves out those that are missing. The GIL is free during the system calls, since
     there may be thousands."""
@@ -389,7 +401,7 @@ cdef int find_position(int directory, const char *name, jlog_position *position,
     return found
 
 
-def write_position(file, bytes uuid not None, uint64_t epoch, uint64_t sequence, str path not None):
+def write_position(file, bytes uuid not None, uint64_t epoch, uint64_t sequence, path not None):
     """Moves the position. It survives the death of the process at once, and a power loss once the file is synced."""
     cdef jlog_position position
     cdef int fd = descriptor_of(file, path)

@@ -3,10 +3,19 @@
 Everything here runs without the interpreter, except the making of the class.
 """
 
+from libc.errno cimport ESTALE
 from libc.stdint cimport uint64_t
 from libc.string cimport memmove
 
-from jlog._core.system.file cimport JLOG_LOWEST_DESCRIPTOR, jlog_has_no_name, jlog_open_at
+from jlog._core.system.file cimport (
+    JLOG_LOWEST_DESCRIPTOR,
+    jlog_close_file,
+    jlog_has_no_name,
+    jlog_identify,
+    jlog_inode_at,
+    jlog_is_file,
+    jlog_open_at,
+)
 from jlog._core.format.format cimport JLOG_NAME_BYTES, JLOG_NONE, jlog_segment_name
 from jlog._core.buffer.page cimport jlog_page
 from jlog._core.system.atomic cimport jlog_load_acquire
@@ -16,9 +25,6 @@ cdef extern from "<fcntl.h>" nogil:
     enum:
         F_DUPFD_CLOEXEC
         O_RDWR
-
-cdef extern from "<unistd.h>" nogil:
-    int c_close "close"(int fd)
 
 cdef extern from "process/leaf_mutex.h" nogil:
     int jlog_leaf_start()
@@ -50,9 +56,7 @@ cdef class Descriptors:
     cdef void close(self) noexcept nogil:
         """Closes all descriptors. No call may be under way."""
         self.forget_before(JLOG_NONE)
-        if self.directory >= 0:
-            c_close(self.directory)
-            self.directory = -1
+        self.directory = -1
 
     cdef int of_open(self, uint64_t segment) noexcept nogil:
         """Returns the descriptor of the open segment, or -errno. The caller holds the append lock."""
@@ -60,31 +64,43 @@ cdef class Descriptors:
         cdef int fd
         if segment == self.open.segment and self.is_current(&self.open):
             return self.open.fd
+        fd = -self.in_place()
+        if fd < 0:
+            return fd
         jlog_segment_name(name, segment)
         fd = jlog_open_at(self.directory, name, O_RDWR, 0)
         if fd >= 0:
             self.take(segment, fd, doubtful_now(self.buffer.page, 0))
         return fd
 
+    cdef int in_place(self) noexcept nogil:
+        """Returns 0 if the directory still holds the buffer that this process has mapped, or else an errno. Another journal may
+        have been restored in its place, with segments of the same names."""
+        cdef uint64_t inode = 0
+        cdef int error = jlog_inode_at(self.directory, b"precommit", &inode)
+        return ESTALE if error == 0 and inode != self.buffer.page.inode else error
+
     cdef bint is_current(self, const Descriptor *found) noexcept nogil:
-        """Returns whether the descriptor's file certainly still has the segment's name: no other file has taken it since."""
-        return found.incarnation == jlog_load_acquire(&self.buffer.page.incarnation)
+        """Returns whether it still is the descriptor of its file, and this file certainly still has the segment's name: no
+        other file has taken it since."""
+        return found.incarnation == jlog_load_acquire(&self.buffer.page.incarnation) and jlog_is_file(found.fd, &found.file)
 
     cdef void take(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil:
         """Makes this the descriptor of the open segment. The one before is kept until its segment is synced, because Linux
         reports a failed write-back through descriptors that were open when it happened."""
         jlog_leaf_lock()
         if self.open.segment == segment:  # it belongs to a replaced file, whose content was synced
-            c_close(self.open.fd)
+            jlog_close_file(self.open.fd, &self.open.file)
         elif self.open.fd >= 0:
             if self.retained_count == RETAINED_MAX:
-                c_close(self.retained[0].fd)
+                jlog_close_file(self.retained[0].fd, &self.retained[0].file)
                 self.retained_count -= 1
                 memmove(self.retained, self.retained + 1, self.retained_count * sizeof(Descriptor))
             self.retained[self.retained_count] = self.open
             self.retained_count += 1
         self.open.segment, self.open.fd, self.open.doubtful = segment, fd, doubtful
         self.open.incarnation = self.buffer.page.incarnation
+        jlog_identify(fd, &self.open.file)
         jlog_leaf_unlock()
 
     cdef int borrow(self, uint64_t segment, uint64_t *doubtful) noexcept nogil:
@@ -95,7 +111,7 @@ cdef class Descriptors:
         if self.open.segment == segment and self.is_current(&self.open):
             found = &self.open
         for i in range(self.retained_count):
-            if self.retained[i].segment == segment:
+            if self.retained[i].segment == segment and jlog_is_file(self.retained[i].fd, &self.retained[i].file):
                 found = &self.retained[i]
         if found != NULL:
             fd, doubtful[0] = fcntl(found.fd, F_DUPFD_CLOEXEC, JLOG_LOWEST_DESCRIPTOR), found.doubtful
@@ -107,11 +123,11 @@ cdef class Descriptors:
         cdef int i, kept = 0
         jlog_leaf_lock()
         if self.open.fd >= 0 and self.open.segment < segment:
-            c_close(self.open.fd)
+            jlog_close_file(self.open.fd, &self.open.file)
             self.open.segment, self.open.fd = JLOG_NONE, -1
         for i in range(self.retained_count):
             if self.retained[i].segment < segment:
-                c_close(self.retained[i].fd)
+                jlog_close_file(self.retained[i].fd, &self.retained[i].file)
             else:
                 self.retained[kept] = self.retained[i]
                 kept += 1
@@ -124,11 +140,11 @@ cdef class Descriptors:
         cdef int i, kept = 0
         jlog_leaf_lock()
         if self.open.fd >= 0 and not self.is_current(&self.open):
-            c_close(self.open.fd)
+            jlog_close_file(self.open.fd, &self.open.file)
             self.open.segment, self.open.fd = JLOG_NONE, -1
         for i in range(self.retained_count):
-            if jlog_has_no_name(self.retained[i].fd):
-                c_close(self.retained[i].fd)
+            if jlog_has_no_name(self.retained[i].fd) or not jlog_is_file(self.retained[i].fd, &self.retained[i].file):
+                jlog_close_file(self.retained[i].fd, &self.retained[i].file)
             else:
                 self.retained[kept] = self.retained[i]
                 kept += 1

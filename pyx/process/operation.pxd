@@ -6,6 +6,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from jlog._core.records.encode cimport Records, StoredBody
+from jlog._core.system.file cimport jlog_identity
 
 # The result of one attempt. After SIGNALS or a NEEDS_ status the caller does what the comment says, and tries again.
 cdef enum:
@@ -56,6 +57,7 @@ cdef struct CompressedBlock:
 cdef struct Prepared:
     char name[64]
     int fd
+    jlog_identity file
     uint8_t *start  # segment header and state block
     size_t start_bytes
     uint64_t state_generation  # generation up to which the state is complete

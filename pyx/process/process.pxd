@@ -6,9 +6,16 @@ from jlog._core.format.dual_slot cimport BoundsFile
 from jlog._core.system.lock cimport Deadline, DirectoryLock, Mutex
 from jlog._core.process.descriptors cimport Descriptors
 from jlog._core.process.locks cimport Locks
+from jlog._core.process.operation cimport Operation
+
+# A Writer object, as far as the writing process has to stop it.
+cdef class Appender:
+    cdef const uint64_t *process
+    cdef uint64_t token
+    cdef object __weakref__
 
 cdef class WritingProcess:
-    cdef readonly str path
+    cdef readonly object path  # a HeldPath
     cdef readonly bytes uuid
     cdef readonly uint64_t epoch  # epoch that the process has read or begun under the open lock
     cdef jlog_buffer buffer
@@ -18,9 +25,16 @@ cdef class WritingProcess:
     cdef DirectoryLock directory_lock
     cdef Descriptors descriptors
     cdef Mutex opening_mutex
+    cdef object appenders  # a WeakSet of Appender
+    cdef bint replaced  # its files are not in the journal any more, or their descriptors were closed: nothing may be written
+    cdef object lost  # class and text of the error that check() has found; None: the journal is where it was opened
 
     cdef object opening(self, Deadline deadline)
     cdef int map_buffer(self) except -1
     cdef tuple written_place(self)
     cdef uint64_t buffered_bytes(self) noexcept
+    cdef int check(self) except -1
+    cdef int look(self) except -1
+    cdef int in_place(self, Operation *operation) noexcept nogil
+    cdef int refuse_lost(self) except -1
     cdef close(self)

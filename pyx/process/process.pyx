@@ -1,5 +1,8 @@
 """One process that writes to a journal, with the mapped page, the locks and the descriptors."""
 
+import weakref
+
+from libc.errno cimport ENOENT, ESTALE
 from libc.stdint cimport uint8_t, uint64_t
 
 from jlog._core.buffer.page cimport JLOG_PAGE_BYTES, jlog_first_unwritten, jlog_open_slot, jlog_slot
@@ -7,12 +10,18 @@ from jlog._core.system.lock cimport OPEN_BYTE, Deadline, Mutex
 from jlog._core.read.journal_end cimport block_bytes
 from jlog._core.process.descriptors cimport Descriptors
 from jlog._core.process.locks cimport Locks
+from jlog._core.process.operation cimport DONE, Operation, failed
+
+from jlog.errors import JournalClosed, JournalMoved
+
+cdef uint64_t _NOBODY = 0  # a token that no process has
 
 
 cdef class WritingProcess:
-    def __init__(self, str path not None, bytes uuid not None):
+    def __init__(self, path not None, bytes uuid not None):
         self.path = path
         self.uuid = uuid
+        self.appenders = weakref.WeakSet()
         self.locks = Locks()
         self.locks.buffer = &self.buffer
         self.descriptors = Descriptors()
@@ -24,6 +33,45 @@ cdef class WritingProcess:
         or close it as the last."""
         return self.locks.file.held(OPEN_BYTE, deadline=deadline, what="was opening, changing or closing it",
                                     mutex=self.opening_mutex)
+
+    cdef int check(self) except -1:
+        """Raises JournalMoved if the path does not lead to this journal any more, and JournalClosed if the program has closed
+        the journal's descriptors. From then on every call of this process raises it, until the journal is opened anew: what is
+        appended would be in no journal that others find, or would have no lock to protect it."""
+        self.refuse_lost()
+        try:
+            self.look()
+        except (JournalMoved, JournalClosed) as error:
+            self.lost = type(error), str(error)
+            for appender in self.appenders:
+                (<Appender> appender).process = &_NOBODY  # ends the short way of append
+            raise
+        return 0
+
+    cdef int look(self) except -1:
+        self.replaced = True
+        self.path.descriptor()
+        self.locks.file.check_own()
+        self.bounds.check_own()
+        self.replaced = self.descriptors.in_place() in (ENOENT, ESTALE)  # another error says nothing about the journal
+        self.path.check()
+        if not self.replaced:
+            return 0
+        self.directory_lock.close()  # this process appends nothing more, so that another one may go on
+        raise JournalMoved(f"{self.precommit.path} was removed or replaced while this process writes to the journal, as by a "
+                           "restore in place: no other process finds what it appends. Close every object that has the journal "
+                           "open, and open it again")
+
+    cdef int in_place(self, Operation *operation) noexcept nogil:
+        """Returns DONE if the directory still holds this journal. Comes before each step that gives a file a name or removes
+        one."""
+        cdef int error = self.descriptors.in_place()
+        return DONE if error == 0 else failed(operation, error, b"finding this journal's own buffer in its directory")
+
+    cdef int refuse_lost(self) except -1:
+        if self.lost is not None:
+            raise self.lost[0](self.lost[1])
+        return 0
 
     cdef int map_buffer(self) except -1:
         self.precommit.map()
@@ -54,3 +102,4 @@ cdef class WritingProcess:
             self.precommit.close()
         self.buffer.page = NULL
         self.descriptors.close()
+        self.path.close()

@@ -93,6 +93,9 @@ cdef int redo_derived_and_noted(WritingProcess process, Operation *operation) no
     if page.next_sequence != slot.segment:
         # A killed roll may have left a file with the name that the next roll needs. The directory is synced even if there is
         # no such file: another takeover may have been killed between the removal and the sync, and the file would come back.
+        status = process.in_place(operation)
+        if status != DONE:
+            return status
         jlog_segment_name(name, page.next_sequence)
         error = jlog_unlink_at(process.descriptors.directory, name)
         if error != 0 and error != ENOENT:

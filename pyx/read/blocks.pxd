@@ -13,7 +13,7 @@ cdef enum BlockSource:  # where the loaded block came from
     FROM_SEGMENT  # a stored block, with all of its records
 
 cdef class BlockReader:
-    cdef str path
+    cdef object path
     cdef bytes uuid
     cdef JournalEnd stop  # the end as begin() noted it last
     cdef bint closed  # loads nothing more
@@ -62,4 +62,4 @@ cdef class BlockReader:
     cdef int raise_if_lost(self) except -1
     cdef size_t decode(self, jlog_record *record) except 0
 
-cdef closed_error(str path)
+cdef closed_error(path)

@@ -350,6 +350,6 @@ cdef class BlockReader:
         return size
 
 
-cdef closed_error(str path):
+cdef closed_error(path):
     return JournalClosed(f"{path}: this reader is closed, or belongs to the process that this one was forked from; open a new "
                          "one")

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from jlog._core.read.blocks cimport BlockReader
 from jlog._core.read.position cimport ReadPosition
@@ -10,9 +10,11 @@ cdef class Cursor(ReadPosition):
     cdef readonly bytes uuid
     cdef BlockReader blocks
     cdef WakeWord wake  # the word on which that call sleeps
+    cdef int64_t checked_us  # when a waiting call has last compared the path with the journal
     cdef bint fed  # the last call of wait() found a record before a sleep would have ended
 
     cdef int start(self, JournalEnd stop) except -1
+    cdef int check_path(self) except -1
     cdef int go_to(self, uint64_t sequence) except -1
     cdef bint enter_segment_of(self, uint64_t sequence) except -1
     cdef int go_to_end(self) except -1

@@ -19,19 +19,26 @@ from jlog._core.segments.index import build_index, locate, segment_end
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal, PositionLost
+from jlog.system.files import HeldPath
 
 
 cdef class Cursor(ReadPosition):
     """A position in a journal. A method is one step of a call: it takes the cursor and gives it back. A second thread that
     calls meanwhile, because the first one waits or reads without the GIL, is refused."""
 
-    def __init__(self, str path not None, bytes uuid not None, *, bint durable_only=False):
+    def __init__(self, path not None, bytes uuid not None, *, bint durable_only=False):
         self.start(JournalEnd(path, uuid, durable_only=durable_only))
 
     cdef int start(self, JournalEnd stop) except -1:
         self.note(stop.path)
         self.uuid = stop.uuid
         self.blocks = BlockReader(stop)
+        return 0
+
+    cdef int check_path(self) except -1:
+        """Raises JournalMoved if the cursor belongs to a Reader, whose path does not lead to its journal any more."""
+        if isinstance(self.path, HeldPath):
+            self.path.check()
         return 0
 
     def _wake(self):
@@ -43,7 +50,8 @@ cdef class Cursor(ReadPosition):
         self.blocks.forget_block()
         self.blocks.file = None
         self.wake = None
-        self.blocks.stop.precommit = None
+        self.blocks.stop.release()
+        self.path = self.blocks.path = self.blocks.stop.path
 
     cdef uint64_t where(self) except? -1:
         return self.blocks.sequence
@@ -68,6 +76,7 @@ cdef class Cursor(ReadPosition):
         """The journal's end as it is now: the sequence of the next record that is published."""
         cdef Cursor other
         self.check_open()
+        self.check_path()
         other = Cursor.__new__(Cursor)
         other.start(self.blocks.stop.another())
         other.seek_end()
@@ -100,6 +109,7 @@ cdef class Cursor(ReadPosition):
         """Notes the journal's end as it is now."""
         begin_step(self)
         try:
+            self.check_path()
             self.blocks.begin()
         finally:
             end_use(self)
@@ -109,7 +119,7 @@ cdef class Cursor(ReadPosition):
         begin_step(self)
         try:
             self.blocks.begin()
-            return self.blocks.advance()
+            return self.blocks.advance() or self.check_path()
         finally:
             end_use(self)
 

@@ -54,6 +54,9 @@ cdef bint wait_in_use(Cursor cursor, Deadline deadline) except -1:
         if cursor.blocks.advance():
             cursor.fed = jlog_clock_us(CLOCK_MONOTONIC) - began_us <= FED_US
             return True
+        if turn >= spin_turns and jlog_clock_us(CLOCK_MONOTONIC) - cursor.checked_us >= SLICE_US:
+            cursor.check_path()
+            cursor.checked_us = jlog_clock_us(CLOCK_MONOTONIC)
         turn += 1
         slice_us = deadline.left_us(SLICE_US if told else poll_us)
         if slice_us == 0:

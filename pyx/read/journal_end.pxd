@@ -6,7 +6,7 @@ from jlog._core.buffer.precommit cimport Precommit, Snapshot
 cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil
 
 cdef class JournalEnd:
-    cdef readonly str path
+    cdef readonly object path
     cdef readonly bytes uuid
     cdef readonly bint durable_only
     cdef readonly object bounds_file
@@ -20,6 +20,7 @@ cdef class JournalEnd:
     cdef uint64_t seen_segment  # the open segment then
     cdef object looked_at  # identity of the files from which the end was computed last
 
+    cdef void release(self) noexcept
     cdef JournalEnd another(self)
     cdef const jlog_slot *written(self) noexcept
     cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept

@@ -2,20 +2,21 @@
 
 import os
 
+from libc.errno cimport EACCES, EPERM, EROFS
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
+from jlog._core.format.dual_slot cimport BoundsFile
 from jlog._core.format.format cimport JLOG_NONE, jlog_block_header
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_body_offset, jlog_slot, jlog_word, jlog_word_crc, jlog_word_used
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.buffer.precommit cimport PAGE_OF_ANOTHER_BOOT, PAGE_VALID, Precommit, Snapshot
 
-from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.recover.abandoned_buffer import stored_bodies
 from jlog._core.recover.scan import scan
 from jlog._core.segments.segment import list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
-from jlog.system.files import name_error
+from jlog.system.files import file_in, name_error, stat_file
 
 
 cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil:
@@ -27,12 +28,12 @@ cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil:
 cdef class JournalEnd:
     """The journal's end as note() found it. Needs no write access."""
 
-    def __init__(self, str path not None, bytes uuid not None, *, bint durable_only=False):
+    def __init__(self, path not None, bytes uuid not None, *, bint durable_only=False):
         self.path = path
         self.uuid = uuid
         self.durable_only = durable_only
         self.open_page()
-        self.bounds_file = BoundsFile(os.path.join(path, "bounds"), uuid, None, writable=False)
+        self.bounds_file = BoundsFile(file_in(path, "bounds"), uuid, None, writable=False)
 
     def open_page(self):
         """Opens the pre-commit buffer, for writing if that is allowed: only then can this reader ask writers to wake it."""
@@ -43,8 +44,15 @@ cdef class JournalEnd:
                 return
             except FileNotFoundError:
                 return
-            except OSError:
-                continue
+            except OSError as error:
+                if not writable or error.errno not in (EACCES, EPERM, EROFS):
+                    raise
+
+    cdef void release(self) noexcept:
+        """Lets go of the buffer and of the directory, for a reader that closes."""
+        self.precommit = None
+        self.path = str(self.path)
+        (<BoundsFile> self.bounds_file).path = str((<BoundsFile> self.bounds_file).path)
 
     cdef JournalEnd another(self):
         """Returns a second object of the same journal, which notes the end for itself."""
@@ -150,7 +158,7 @@ cdef class JournalEnd:
     cdef int look_at_name(self) except -1:
         """Corrects the noted place while the open segment's file is replaced, or if the replacing process has died: it is a
         place in the old file or in the new one."""
-        if os.stat(os.path.join(self.path, segment_name(self.now.slot.segment))).st_ino == self.now.new_inode:
+        if stat_file(file_in(self.path, segment_name(self.now.slot.segment))).st_ino == self.now.new_inode:
             self.now.slot.offset, self.now.slot.previous_offset = self.now.new_end, 0
         return 0
 
@@ -160,9 +168,9 @@ cdef class JournalEnd:
         the files state counts as durable."""
         segments = list_segments(self.path)
         JLOG_FAILPOINT(b"end.listed")
-        newest = os.path.join(self.path, segment_name(segments[-1])) if segments else self.path
-        looked_at = [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, (
-            self.path, newest, self.bounds_file.path))]
+        newest = file_in(self.path, segment_name(segments[-1]) if segments else ".")
+        looked_at = [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(stat_file, (
+            file_in(self.path, "."), newest, file_in(self.path, "bounds")))]
         if not self.live and looked_at == self.looked_at:
             return  # nothing has changed since the last call: a follower calls again and again
         end = scan(self.path, self.uuid, self.bounds_file.read())

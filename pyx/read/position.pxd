@@ -7,13 +7,13 @@ cdef enum Use:
     OWED = 4  # what was taken from `began` on has not been handed out
 
 cdef class ReadPosition:
-    cdef readonly str path
+    cdef readonly object path
     cdef const uint64_t *process
     cdef uint64_t token  # of the process that created it; 0: closed
     cdef uint8_t use
     cdef uint64_t began  # the position before the call that is under way, or that was interrupted; only while OWED
 
-    cdef int note(self, str path) except -1
+    cdef int note(self, path) except -1
     cdef int settle(self) except -1
     cdef int hold(self, bint settles) except -1
     cdef int let_go(self, bint done) except -1

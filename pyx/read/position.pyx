@@ -22,10 +22,10 @@ cdef class ReadPosition:
     """The base of every position among records. Any thread may ask where it stands, and may close it; all other calls are
     refused while one is under way."""
 
-    def __init__(self, str path not None):
+    def __init__(self, path not None):
         self.note(path)
 
-    cdef int note(self, str path) except -1:
+    cdef int note(self, path) except -1:
         self.path = path
         self.process = process_token()
         self.token = self.process[0]

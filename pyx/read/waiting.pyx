@@ -17,6 +17,7 @@ from jlog._core.buffer.wake cimport (
 )
 
 from jlog.errors import JournalError
+from jlog.system.files import HeldPath
 
 JOURNALS_MAX = JLOG_WORDS_MAX - 1  # one word is the bell's
 
@@ -66,7 +67,7 @@ cdef class WatchedJournal:
         cursor.check_open()
         if cursor.blocks.stop.precommit is None:
             return cursor.path, 0, 0
-        return cursor.path, cursor.blocks.stop.precommit.device, cursor.blocks.stop.precommit.inode
+        return cursor.path, cursor.blocks.stop.precommit.file.device, cursor.blocks.stop.precommit.file.inode
 
     def ask(self, Cursor cursor not None) -> None:
         """Asks the writers to wake us for everything they publish from now on. Comes before the cursor's last look."""
@@ -76,6 +77,8 @@ cdef class WatchedJournal:
         """Returns whether the journal's end has changed since the last call."""
         try:
             self.end.note()
+            if isinstance(self.end.path, HeldPath):
+                self.end.path.check()
         except (JournalError, OSError):
             return True  # each waiting reader meets the error itself
         before, self.state = self.state, self.end.state

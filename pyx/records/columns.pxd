@@ -69,7 +69,7 @@ cdef class Strings:
 cdef class Columns(Batch):
     cdef readonly tuple fields
     cdef tuple names
-    cdef str path
+    cdef object path
     cdef list runs  # (row, sequence) where the sequences do not go on from the row before
     cdef uint64_t expected  # the sequence that goes on
     cdef jlog_columns to

@@ -123,7 +123,7 @@ cdef class Columns(Batch):
     """Collects records, and creates an ArrowBatch of them. `fields` are the wanted columns, `rows` and `value_bytes` the
     expected size. `path` names the journal in errors."""
 
-    def __init__(self, tuple fields not None, str path=None, uint64_t rows=0, uint64_t value_bytes=0):
+    def __init__(self, tuple fields not None, path=None, uint64_t rows=0, uint64_t value_bytes=0):
         self.fields, self.path = fields, path
         self.names = tuple([field.name for field in fields])
         self.sequence, self.timestamp = Memory(), Memory()

@@ -209,7 +209,7 @@ cdef class RecordBatch(Batch):
         return restore_batch, (self.chunks,)
 
 
-def columns_of(records, tuple fields not None, str path=None) -> ArrowBatch:
+def columns_of(records, tuple fields not None, path=None) -> ArrowBatch:
     """Returns columns of other records than a journal's, which have the same attributes."""
     cdef EncodedRecords body = EncodedRecords()
     cdef Columns columns

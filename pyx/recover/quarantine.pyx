@@ -5,7 +5,7 @@ import time
 
 from jlog._core.segments.segment import end_of_content
 from jlog._core.system.durable import sync_directory
-from jlog.system.files import Directory, open_file, read_whole, write_whole
+from jlog.system.files import Directory, directory_of, file_in, is_there, open_file, place_of, read_whole, write_whole
 
 NAME = "quarantine"
 PIECE_BYTES = 1 << 20  # a file is copied in pieces of this size
@@ -45,22 +45,24 @@ class Quarantine:
     def take(self, file):
         """Moves a whole file. A link is moved itself, not the file that it names. The move is durable."""
         sync_directory(self.move(file, folder_durable=True))
-        sync_directory(os.path.dirname(file))
+        sync_directory(directory_of(file))
 
     def move(self, file, *, folder_durable=False):
         """Moves a whole file, and syncs nothing. Returns the path of the quarantine."""
         folder = self._opened(folder_durable)
         try:
-            os.rename(file, folder.free_name(f"{os.path.basename(file)}.{self._stamp}"), dst_dir_fd=folder.fd)
+            name, directory = place_of(file)
+            free = folder.free_name(f"{os.path.basename(file)}.{self._stamp}")
+            os.rename(name, free, src_dir_fd=directory, dst_dir_fd=folder.fd)
             return folder.path
         finally:
             folder.close()
 
     def _opened(self, durable):
-        is_there = os.path.isdir(os.path.join(self._path, NAME))
+        existed = is_there(file_in(self._path, NAME))
         folder = Directory(self._path, NAME, make=True)
         try:
-            if durable and not is_there:
+            if durable and not existed:
                 sync_directory(self._path)
         except BaseException:
             folder.close()

@@ -32,7 +32,7 @@ from jlog._core.segments.segment import index_name, list_segments, segment_name,
 from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import NEVER
 from jlog.errors import CorruptJournal
-from jlog.system.files import make_file, open_file, read_whole
+from jlog.system.files import file_in, is_there, make_file, open_file, read_whole, remove_file
 
 TEMPORARY = "next.recovery"  # a file with this name is not part of the journal yet
 
@@ -43,7 +43,7 @@ def create_segment(directory, first_sequence, bytes start not None) -> None:
         _check(jlog_write_at(fd, <const uint8_t *> start, len(start), 0), os.path.join(directory, TEMPORARY))
         _visit(b"recovery.segment_written")
 
-    make_file(os.path.join(directory, segment_name(first_sequence)), write, TEMPORARY)
+    make_file(file_in(directory, segment_name(first_sequence)), write, TEMPORARY)
     sync_directory(directory)
 
 
@@ -64,7 +64,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     _visit(b"recovery.written_again")
     end = scan(directory, uuid, bounds)
     offset, sequence, added = stored_bodies(precommit, end)
-    path = os.path.join(directory, segment_name(end.segment))
+    path = file_in(directory, segment_name(end.segment))
     quarantine_what_follows(directory, end.segment, end.offset)
     _visit(b"recovery.quarantined")
     fd = open_file(path, os.O_RDWR)
@@ -151,10 +151,10 @@ def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> Non
     quarantine = Quarantine(directory)
     for later in reversed(list_segments(directory)):
         if later > segment:
-            quarantine.move(os.path.join(directory, segment_name(later)))
-        if later >= segment and os.path.exists(os.path.join(directory, index_name(later))):
-            os.unlink(os.path.join(directory, index_name(later)))  # it lists blocks that are gone
-    quarantine.copy(os.path.join(directory, segment_name(segment)), offset)
+            quarantine.move(file_in(directory, segment_name(later)))
+        if later >= segment and is_there(file_in(directory, index_name(later))):
+            remove_file(file_in(directory, index_name(later)))  # it lists blocks that are gone
+    quarantine.copy(file_in(directory, segment_name(segment)), offset)
 
 
 # --- After a failed fdatasync -----------------------------------------------------------------------------------

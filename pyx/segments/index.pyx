@@ -24,7 +24,7 @@ from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, j
 
 from jlog._core.segments.segment import index_name, segment_name
 from jlog.errors import JournalError, UnsupportedFormat
-from jlog.system.files import make_file, read_small, write_whole
+from jlog.system.files import file_in, make_file, read_small, stat_file, write_whole
 
 NO_TIME = INT64_MIN
 
@@ -132,7 +132,7 @@ def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
     """Builds the index of a sealed segment and writes its file. The file gets its name once it is complete."""
     index = build_index(directory, segment, uuid, end_offset)
     content = index_content(index, segment, uuid)
-    make_file(os.path.join(directory, index_name(segment)), lambda fd: write_whole(fd, content, 0), temporary_name, sync=False)
+    make_file(file_in(directory, index_name(segment)), lambda fd: write_whole(fd, content, 0), temporary_name, sync=False)
     return index
 
 
@@ -146,8 +146,8 @@ def read_index(directory, uint64_t segment, bytes uuid not None):
     """Returns the index that the file holds; None if the file is missing, damaged or another journal's. Raises
     UnsupportedFormat for a later version."""
     try:
-        most = index_bytes_max(os.stat(os.path.join(directory, segment_name(segment))).st_size)
-        content = read_small(os.path.join(directory, index_name(segment)), most)
+        most = index_bytes_max(stat_file(file_in(directory, segment_name(segment))).st_size)
+        content = read_small(file_in(directory, index_name(segment)), most)
     except (OSError, JournalError):
         return None
     return parse_index(content, segment, uuid)

@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from jlog._core.format.format cimport jlog_segment_header
 from jlog._core.segments.walk cimport jlog_block_walk
+from jlog._core.system.file cimport jlog_identity
 
 cdef const char *block_problem(int status) noexcept nogil
 cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, uint64_t epoch, uint64_t first_sequence,
@@ -9,7 +10,7 @@ cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, u
                              uint64_t previous_end_sequence, uint64_t replacements) noexcept nogil
 
 cdef class SegmentFile:
-    cdef readonly str path
+    cdef readonly object path
     cdef readonly uint64_t segment
     cdef readonly uint64_t epoch
     cdef readonly uint64_t previous_segment
@@ -18,6 +19,7 @@ cdef class SegmentFile:
     cdef readonly int64_t created_us
     cdef readonly uint64_t replacements
     cdef int fd
+    cdef jlog_identity file
     cdef uint8_t uuid[16]
     cdef jlog_block_walk walk  # the block that was read last
 

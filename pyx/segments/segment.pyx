@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
-from jlog._core.system.file cimport jlog_file_bytes, jlog_read_at
+from jlog._core.system.file cimport jlog_close_file, jlog_file_bytes, jlog_identify, jlog_read_at
 from jlog._core.format.format cimport (
     JLOG_BLOCK_HAS_STATE,
     JLOG_BLOCK_MAGIC,
@@ -44,10 +44,7 @@ from jlog._core.system.clock cimport jlog_clock_us
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog.errors import CorruptJournal, UnsupportedFormat
-from jlog.system.files import open_segment, read_whole
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
+from jlog.system.files import file_in, open_segment, read_whole, regular_files
 
 
 class Block(namedtuple(
@@ -96,24 +93,9 @@ def named(str name not None, str kind not None):
 def list_segments(path) -> list:
     """Returns the first sequences of the segment files in a journal's directory, ascending. Only regular files count: a pipe, a
     directory or a link to nothing is not a segment."""
-    found = []
-    entries = os.scandir(path)
-    try:
-        for entry in entries:
-            sequence = named(entry.name, "seg")
-            if sequence is not None and is_file(entry):
-                found.append(sequence)
-    finally:
-        entries.close()
+    found = [sequence for name in regular_files(path) if (sequence := named(name, "seg")) is not None]
     found.sort()
     return found
-
-
-cdef bint is_file(entry):
-    try:
-        return entry.is_file()
-    except OSError:  # a circle of links
-        return False
 
 
 cdef const char *block_problem(int status) noexcept nogil:
@@ -168,10 +150,11 @@ cdef class SegmentFile:
         """check_header: False reads a damaged segment too, to find the blocks that are left."""
         cdef jlog_segment_header header
         cdef int64_t got
-        self.path = os.path.join(directory, segment_name(segment))
+        self.path = file_in(directory, segment_name(segment))
         self.segment = segment
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
         self.fd = open_segment(self.path)
+        jlog_identify(self.fd, &self.file)
         if not check_header:
             self.previous_segment = JLOG_NONE
             return
@@ -200,14 +183,12 @@ cdef class SegmentFile:
         self.replacements = header.replacements
 
     def __dealloc__(self):
-        if self.fd >= 0:
-            close(self.fd)
+        jlog_close_file(self.fd, &self.file)
         free(self.walk.body)
 
     def close(self):
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        jlog_close_file(self.fd, &self.file)
+        self.fd = -1
 
     def fileno(self) -> int:
         return self.fd

@@ -142,7 +142,7 @@ static inline int jlog_open_at(int directory, const char *name, int flags, unsig
     return fd < 0 ? -errno : jlog_above_standard(fd);
 }
 
-/* Gives a file the directory's group and its permissions to read and write, as far as this user may. */
+/* Gives a file the directory's owner, its group and its permissions to read and write, as far as this user may. */
 static inline void jlog_share(int fd, int directory)
 {
     struct stat wanted, found;
@@ -151,7 +151,10 @@ static inline void jlog_share(int fd, int directory)
     if (fstat(directory, &wanted) != 0 || fstat(fd, &found) != 0)
         return;
     mode = wanted.st_mode & 0666;
-    if (found.st_gid != wanted.st_gid && fchown(fd, (uid_t)-1, wanted.st_gid) != 0)
+    if (found.st_uid != wanted.st_uid && geteuid() == 0) {
+        if (fchown(fd, wanted.st_uid, wanted.st_gid) != 0)
+            return;
+    } else if (found.st_gid != wanted.st_gid && fchown(fd, (uid_t)-1, wanted.st_gid) != 0)
         return; /* another user's file: it was shared when it was created */
     if ((found.st_mode & 07777) != mode)
         (void)fchmod(fd, mode);
@@ -220,6 +223,38 @@ static inline int jlog_inode_at(int directory, const char *name, uint64_t *inode
         return errno;
     *inode = (uint64_t)found.st_ino;
     return 0;
+}
+
+/* A file, whatever descriptors and names it has. */
+struct jlog_identity {
+    uint64_t device, inode;
+};
+
+/* Returns 0 or an errno. */
+static inline int jlog_identify(int fd, struct jlog_identity *found)
+{
+    struct stat status;
+
+    if (fstat(fd, &status) != 0)
+        return errno;
+    found->device = (uint64_t)status.st_dev;
+    found->inode = (uint64_t)status.st_ino;
+    return 0;
+}
+
+/* Returns whether the descriptor still is that of this file. A program may close every descriptor that it finds, as daemons do
+ * at their start, and open files of its own under the same numbers: nothing may be written there. */
+static inline int jlog_is_file(int fd, const struct jlog_identity *file)
+{
+    struct jlog_identity found;
+
+    return fd >= 0 && jlog_identify(fd, &found) == 0 && found.device == file->device && found.inode == file->inode;
+}
+
+static inline void jlog_close_file(int fd, const struct jlog_identity *file)
+{
+    if (jlog_is_file(fd, file))
+        close(fd);
 }
 
 static inline uint64_t jlog_inode(int fd)

@@ -4,6 +4,9 @@ from libc.stdint cimport int64_t, uint64_t
 
 
 cdef extern from "system/file.h" nogil:
+    struct jlog_identity:
+        uint64_t device
+        uint64_t inode
     enum:
         JLOG_LOWEST_DESCRIPTOR
     int64_t jlog_read_at(int fd, void *target, size_t bytes, uint64_t offset)
@@ -20,6 +23,9 @@ cdef extern from "system/file.h" nogil:
     int jlog_rename_new(int directory, const char *source, const char *target)
     int jlog_rename_over(int directory, const char *source, const char *target)
     int jlog_inode_at(int directory, const char *name, uint64_t *inode)
+    int jlog_identify(int fd, jlog_identity *found)
+    bint jlog_is_file(int fd, const jlog_identity *file)
+    void jlog_close_file(int fd, const jlog_identity *file)
     uint64_t jlog_inode(int fd)
     int64_t jlog_file_bytes(int fd)
     bint jlog_has_no_name(int fd)

@@ -80,12 +80,12 @@ static int jlog_make_room(void)
     return 0;
 }
 
-/* Opens a regular file, or with O_DIRECTORY a directory, never a symbolic link, and adds the descriptor to the list that a
- * child closes. A fork waits for the mutex, so it sees both steps or none: no child ever keeps the descriptor, and its
+/* Opens a regular file, or with O_DIRECTORY a directory, relative to `directory` as openat() does, never a symbolic link, and
+ * adds the descriptor to the list that a child closes. A fork waits for the mutex, so it sees both steps or none: no child ever keeps the descriptor, and its
  * locks are free once this process dies. Called without the GIL, because a thread that forks keeps the GIL while it waits.
  * Returns the descriptor, which is above those of standard input, output and error, or -errno: EISDIR for everything else
  * that is not a regular file. O_NONBLOCK keeps the opening of a pipe from waiting. */
-static int jlog_open_for_locks(const char *path, int flags, unsigned mode)
+static int jlog_open_for_locks(int directory, const char *path, int flags, unsigned mode)
 {
     struct stat found;
     int fd = -1, error;
@@ -93,7 +93,7 @@ static int jlog_open_for_locks(const char *path, int flags, unsigned mode)
     flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     pthread_mutex_lock(&jlog_process.mutex);
     error = jlog_make_room();
-    while (error == 0 && (fd = open(path, flags, (mode_t)mode)) < 0 && errno == EINTR)
+    while (error == 0 && (fd = openat(directory, path, flags, (mode_t)mode)) < 0 && errno == EINTR)
         ;
     if (error == 0 && fd < 0)
         error = errno;
@@ -111,9 +111,9 @@ static int jlog_open_for_locks(const char *path, int flags, unsigned mode)
     return error == 0 ? fd : -error;
 }
 
-/* Closes the descriptor and takes it off the list; a fork sees both or none. Its locks are released first: a child that was
- * forked a moment ago may not have closed its copy yet, and until then the locks would stay. */
-static void jlog_close_now(int fd)
+/* Closes the descriptor, if it still is that of this file, and takes it off the list; a fork sees both or none. Its locks are
+ * released first: a child that was forked a moment ago may not have closed its copy yet, and until then the locks would stay. */
+static void jlog_close_now(int fd, const struct jlog_identity *file)
 {
     struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
 
@@ -123,8 +123,10 @@ static void jlog_close_now(int fd)
             jlog_process.descriptors[i] = jlog_process.descriptors[--jlog_process.count];
             break;
         }
-    fcntl(fd, F_OFD_SETLK, &all);
-    close(fd);
+    if (jlog_is_file(fd, file)) {
+        fcntl(fd, F_OFD_SETLK, &all);
+        close(fd);
+    }
     pthread_mutex_unlock(&jlog_process.mutex);
 }
 

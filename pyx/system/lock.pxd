@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
+from jlog._core.system.file cimport jlog_identity
+
 cdef enum:
     OPEN_BYTE = 0  # opening, recovery, the last close
     BOUNDS_BYTE = 1  # each write of `bounds`
@@ -15,8 +17,9 @@ cdef class Deadline:
     cdef int64_t left_us(self, int64_t at_most) noexcept
 
 cdef class LockFile:
-    cdef readonly str path
+    cdef readonly object path
     cdef int fd
+    cdef jlog_identity file
     cdef bint closed
     cdef list taken  # the starts of the ranges that it holds; None: it never held one
     cdef int uses  # calls that use the descriptor now, without the GIL
@@ -24,6 +27,8 @@ cdef class LockFile:
     cdef uint64_t token
 
     cdef bint is_open(self) noexcept nogil
+    cdef bint is_own(self) noexcept nogil
+    cdef int check_own(self) except -1
     cdef int note_taken(self, uint64_t start) except -1
     cdef void forget_taken(self) noexcept
     cdef int try_lock(self, short kind, uint64_t start, uint64_t size) noexcept nogil
@@ -45,8 +50,9 @@ cdef class Mutex:
     cdef int give(self) except -1
 
 cdef class DirectoryLock:
-    cdef str path
+    cdef object path
     cdef int fd
+    cdef jlog_identity file
     cdef const uint64_t *process
     cdef uint64_t token
 

@@ -9,18 +9,29 @@ import time
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, EBADF, EINTR, errno
 from libc.stdint cimport int64_t, uint64_t
 
 from jlog._core.system.atomic cimport JLOG_OWNERS_MAX
-from jlog._core.system.file cimport jlog_ofd_lock, jlog_range_is_held, jlog_sync_data, jlog_try_lock_range, jlog_unlock_range
+from jlog._core.system.file cimport (
+    jlog_identify,
+    jlog_identity,
+    jlog_is_file,
+    jlog_ofd_lock,
+    jlog_range_is_held,
+    jlog_sync_data,
+    jlog_try_lock_range,
+    jlog_unlock_range,
+)
 
 from jlog.errors import JournalClosed, JournalLocked
-from jlog.system.files import open_error
+from jlog.system.files import descriptors_closed, directory_of, file_in, open_error, place_of
+from jlog.system.holders import holders_of
 
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
+        AT_FDCWD
         F_RDLCK
         F_WRLCK
         F_OFD_SETLKW
@@ -48,8 +59,8 @@ cdef extern from "system/clock.h" nogil:
 cdef extern from "system/fork.h" nogil:
     int jlog_process_start()
     const uint64_t *jlog_process_token()
-    int jlog_open_for_locks(const char *path, int flags, unsigned mode)
-    void jlog_close_now(int fd)
+    int jlog_open_for_locks(int directory, const char *path, int flags, unsigned mode)
+    void jlog_close_now(int fd, const jlog_identity *file)
 
 
 RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE,
@@ -60,7 +71,6 @@ DYING_SECONDS = 5  # for so long the kernel may still take down a process that h
 SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # locks that a call from the garbage collector may need too
 _held = 0  # locks of SHARED that this process holds now
 _held_process = 0  # token of the process to which `_held` belongs; a forked child begins at 0
-cdef int os_directory = os.O_RDONLY | os.O_DIRECTORY
 cdef dict holders = {}  # (path of a lock file, start of a range): (token of the process, thread) that took it last
 _deferred = []  # calls that wait until no such lock is held
 
@@ -120,24 +130,17 @@ cdef class LockFile:
     def __cinit__(self):
         self.fd = -1
 
-    def __init__(self, str path not None, *, bint create=False, bint writable=True):
+    def __init__(self, path not None, *, bint create=False, bint writable=True):
         """Opens the file. With `writable=False` it can only be asked whether a range is held: a reader on a read-only mount
         needs that."""
-        cdef bytes name = os.fsencode(path)
-        cdef const char *name_bytes = name
-        cdef int fd, flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
         self.path = path
         self.process = process_token()
         self.token = self.process[0]
-        with nogil:
-            fd = jlog_open_for_locks(name_bytes, flags, 0o666)
-        if fd < 0:
-            raise open_error(-fd, path)
-        self.fd = fd
+        self.fd = open_for_locks(path, (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0), &self.file)
 
     def __dealloc__(self):
         if self.is_open():
-            jlog_close_now(self.fd)
+            jlog_close_now(self.fd, &self.file)
         self.forget_taken()
 
     def close(self):
@@ -145,7 +148,7 @@ cdef class LockFile:
         self.closed = True
         if self.uses == 0:
             if self.fd >= 0 and self.process[0] == self.token:
-                jlog_close_now(self.fd)
+                jlog_close_now(self.fd, &self.file)
             self.fd = -1
         self.forget_taken()
 
@@ -162,11 +165,21 @@ cdef class LockFile:
     cdef bint is_open(self) noexcept nogil:
         return self.fd >= 0 and not self.closed and self.process[0] == self.token
 
+    cdef bint is_own(self) noexcept nogil:
+        """Returns whether the descriptor still is that of this file, and not one that the program has opened since."""
+        return jlog_is_file(self.fd, &self.file)
+
+    cdef int check_own(self) except -1:
+        if not self.is_own():
+            raise descriptors_closed(self.path)
+        return 0
+
     def sync(self) -> None:
         """Makes everything that was written to the file survive a power loss."""
         cdef int error
         if not self.is_open():
             raise JournalClosed(f"{self.path}: it is closed; open it again")
+        self.check_own()
         self.uses += 1
         try:
             with nogil:
@@ -182,7 +195,7 @@ cdef class LockFile:
         return self.fd
 
     cdef int try_lock(self, short kind, uint64_t start, uint64_t size) noexcept nogil:
-        return jlog_try_lock_range(self.fd, kind, start, size)
+        return jlog_try_lock_range(self.fd, kind, start, size) if self.is_own() else EBADF
 
     cdef int unlock(self, uint64_t start, uint64_t size) noexcept nogil:
         return jlog_unlock_range(self.fd, start, size)
@@ -193,6 +206,7 @@ cdef class LockFile:
         cdef short kind = F_RDLCK if shared else F_WRLCK
         cdef int error
         deadline = None if timeout is None else time.monotonic() + timeout
+        self.check_own()
         while True:
             error = jlog_try_lock_range(self.fd, kind, start, size)
             if error == EAGAIN and timeout != 0 and holders.get((self.path, start)) == this_thread():
@@ -232,10 +246,16 @@ cdef class LockFile:
 
     def is_held(self, uint64_t start, uint64_t size=1) -> bool:
         """Returns whether another description holds any of the range."""
-        cdef int held = jlog_range_is_held(self.fd, start, size)
+        cdef int held
+        self.check_own()
+        held = jlog_range_is_held(self.fd, start, size)
         if held < 0:
             raise OSError(-held, os.strerror(-held), self.path)
         return held == 1
+
+    def holders(self, uint64_t start, uint64_t size=1) -> str:
+        """Returns " (PID 4711)" for the processes that hold any of the range, as far as they can be known, or ""."""
+        return holders_of(self.fd, start, size)
 
     def held(self, uint64_t start, uint64_t size=1, *, Deadline deadline not None=NEVER, what="it", mutex=None):
         """Returns a context in which the range is held; compiled code calls its take() and give(). `mutex` is a Mutex that is
@@ -254,8 +274,9 @@ cdef class HeldRange:
 
     def __enter__(self):
         if not self.file.acquire(self.start, timeout=self.deadline.left()):
+            refused = self.refused.replace("another process", f"another process{self.file.holders(self.start)}")
             self.file.close()
-            raise JournalLocked(self.refused)
+            raise JournalLocked(refused)
 
     def __exit__(self, *_):
         self.file.close()  # frees the lock too
@@ -266,7 +287,7 @@ cdef tuple this_thread():
 
 
 cdef held_by_this_thread(path):
-    return JournalLocked(f"{os.path.dirname(path)}: this thread holds the lock itself, in the call that a signal's handler has "
+    return JournalLocked(f"{directory_of(path)}: this thread holds the lock itself, in the call that a signal's handler has "
                          "interrupted; let the handler set a flag, and make its call after that one")
 
 
@@ -305,18 +326,11 @@ cdef class DirectoryLock:
     def __cinit__(self):
         self.fd = -1
 
-    def __init__(self, str path not None):
-        cdef bytes name = os.fsencode(path) + b"/."  # the path itself may be a symbolic link
-        cdef const char *name_bytes = name
-        cdef int fd
+    def __init__(self, path not None):
         self.path = path
         self.process = process_token()
         self.token = self.process[0]
-        with nogil:
-            fd = jlog_open_for_locks(name_bytes, os_directory, 0)
-        if fd < 0:
-            raise open_error(-fd, path)
-        self.fd = fd
+        self.fd = open_for_locks(file_in(path, "."), os.O_RDONLY | os.O_DIRECTORY, &self.file)  # the path may be a link
 
     def __dealloc__(self):
         self.close()
@@ -324,8 +338,9 @@ cdef class DirectoryLock:
     cpdef close(self):
         """Frees the lock. A second call does nothing."""
         if self.fd >= 0 and self.process[0] == self.token:
-            flock(self.fd, LOCK_UN)  # a child that was forked a moment ago may not have closed its copy yet
-            jlog_close_now(self.fd)
+            if jlog_is_file(self.fd, &self.file):
+                flock(self.fd, LOCK_UN)  # a child that was forked a moment ago may not have closed its copy yet
+            jlog_close_now(self.fd, &self.file)
         self.fd = -1
 
     def share(self, bint alone) -> None:
@@ -359,6 +374,21 @@ def check_alone(path) -> None:
         directory.close()
 
 
+cdef int open_for_locks(path, int flags, jlog_identity *file) except -1:
+    """Opens a file or a directory whose descriptor no child of a fork keeps."""
+    cdef int fd, directory
+    name, below = place_of(path)
+    cdef bytes encoded = os.fsencode(name)
+    cdef const char *name_bytes = encoded
+    directory = AT_FDCWD if below is None else below
+    with nogil:
+        fd = jlog_open_for_locks(directory, name_bytes, flags, 0o666)
+    if fd < 0:
+        raise open_error(-fd, path)
+    jlog_identify(fd, file)
+    return fd
+
+
 cdef class _Held:
     cdef object _lock_file
     cdef object _start
@@ -376,7 +406,7 @@ cdef class _Held:
             raise self._locked("another thread of this process")
         try:
             if not self._lock_file.acquire(self._start, self._size, timeout=self._deadline.left()):
-                raise self._locked("another process")
+                raise self._locked(f"another process{self._lock_file.holders(self._start, self._size)}")
         except BaseException:
             if self._mutex is not None:
                 self._mutex.give()
@@ -405,7 +435,7 @@ cdef class _Held:
         self.give()
 
     def _locked(self, others):
-        return JournalLocked(f"{os.path.dirname(self._lock_file.path)}: {others} {self._what} for the whole lock_timeout; "
+        return JournalLocked(f"{directory_of(self._lock_file.path)}: {others} {self._what} for the whole lock_timeout; "
                              "if that process is stopped, continue or end it")
 
 

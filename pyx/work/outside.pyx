@@ -14,7 +14,7 @@ from jlog.errors import JournalError
 from jlog.system.files import open_file, read_whole
 
 
-def look(str path not None, bytes uuid not None, str name not None, LockFile locks not None):
+def look(path not None, bytes uuid not None, str name not None, LockFile locks not None):
     """Returns what the window's header states, as a dict; None if there is no window of this journal and this boot. Needs no
     right to write. Others may change the window meanwhile."""
     cdef jlog_window header

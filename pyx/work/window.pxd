@@ -107,7 +107,7 @@ cdef extern from "work/window.h" nogil:
 
 
 cdef class Window:
-    cdef readonly str path
+    cdef readonly object path
     cdef LockFile locks  # of the subscriber's file
     cdef bytes uuid
     cdef uint64_t epoch

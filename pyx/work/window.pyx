@@ -67,7 +67,7 @@ cdef int64_t boot_us() noexcept:
     return jlog_clock_us(CLOCK_BOOTTIME)
 
 
-def window_path(str path not None, str name not None) -> str:
+def window_path(path not None, str name not None) -> str:
     return os.path.join(path, FOLDER, name + ".window")
 
 
@@ -88,7 +88,7 @@ cdef class Window:
     def __cinit__(self):
         self.fd = -1
 
-    def __init__(self, str path not None, bytes uuid not None, uint64_t epoch, str name not None, LockFile locks not None,
+    def __init__(self, path not None, bytes uuid not None, uint64_t epoch, str name not None, LockFile locks not None,
                  lock_timeout=None):
         self.path = window_path(path, name)
         self.uuid, self.epoch, self.locks, self.lock_timeout = uuid, epoch, locks, lock_timeout

@@ -20,6 +20,7 @@ cdef class Attachment:
     cdef int found  # result of take_part(), until begin() has used it
 
     cdef enter(self, uint64_t capacity, Deadline deadline)
+    cdef bint is_lost(self)
     cdef bint join(self, Deadline deadline) except -1
     cdef leave(self, bint wait, Deadline deadline)
     cdef int pin(self) except -1

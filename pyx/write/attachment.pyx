@@ -21,8 +21,8 @@ from jlog._core.segments.segment import segment_name
 from jlog._core.system.lock import NEVER, when_nothing_is_held
 from jlog._core.write.maintenance import MaintenanceThread
 from jlog._core.append.operations import closed_error
-from jlog.errors import JournalError, JournalLocked
-from jlog.system.files import name_error
+from jlog.errors import JournalClosed, JournalError, JournalLocked, JournalMoved
+from jlog.system.files import HeldPath, name_error
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -33,32 +33,39 @@ cdef dict _registry = {}  # key of a journal: its Attachment, from before it is 
 _registry_process = 0  # token of the process to which the registry belongs; a forked child begins with an empty one
 
 
-def attach(str path not None, policy, *, uint64_t capacity=0, Deadline deadline not None=NEVER) -> Attachment:
+def attach(path not None, policy, *, uint64_t capacity=0, Deadline deadline not None=NEVER) -> Attachment:
     """Returns this process's Attachment to the journal at the absolute `path`, which must exist. The first call opens it. Each
     attach() needs a detach(). Only calls for the same journal wait for each other.
 
     policy: an object that reads and writes journal.meta for the core.
-        read() reads journal.meta. It returns (uuid, epoch, options), with the options as plain numbers: bytes of the buffer,
-        bytes of a segment, bytes at which appends are refused (0: no limit), microseconds between syncs, microseconds of a
-        rolling period (0: none), codec, sync mode.
-        opened_alone(capacity, next_sequence) stores in journal.meta the facts that the first process has found, and returns the
-        epoch.
-        change(options) stores changed options in journal.meta, and returns all options, as numbers.
+        read(path) reads journal.meta. It returns (uuid, epoch, options), with the options as plain numbers: bytes of the
+        buffer, bytes of a segment, bytes at which appends are refused (0: no limit), microseconds between syncs, microseconds
+        of a rolling period (0: none), codec, sync mode.
+        opened_alone(path, capacity, next_sequence) stores in journal.meta the facts that the first process has found, and
+        returns the epoch.
+        change(path, options) stores changed options in journal.meta, and returns all options, as numbers.
     """
     cdef Attachment mine = None, found
     while True:
-        uuid, _, _ = policy.read()
-        place = os.stat(path)
-        key = place.st_dev, place.st_ino
+        try:
+            held = HeldPath(path)
+        except (FileNotFoundError, NotADirectoryError):
+            policy.read(path)  # raises JournalNotFound, and says what is missing
+            continue
+        uuid, _, _ = policy.read(held)
         registry = registry_of_this_process()
-        found = registry.get(key)
+        found = registry.get(held.identity)
+        if found is not None and found.is_lost():
+            found.unregister()
+            found = None
         if found is None:
-            mine = Attachment(path, policy, uuid)
-            mine.key = key
-            found = registry.setdefault(key, mine)  # another thread may have been first
+            mine = Attachment(held, policy, uuid)
+            mine.key = held.identity
+            found = registry.setdefault(held.identity, mine)  # another thread may have been first
         if found is mine:
             mine.enter(capacity, deadline)
             break
+        held.close()
         if found.process.uuid != uuid:
             raise JournalError(f"{path} was removed and created again while this process has a Writer of the old journal open; "
                                "close that one first")
@@ -79,7 +86,7 @@ cdef class Attached:
     cdef Attachment attachment
     cdef Deadline deadline
 
-    def __init__(self, str path not None, policy, Deadline deadline not None=NEVER):
+    def __init__(self, path not None, policy, Deadline deadline not None=NEVER):
         self.deadline = deadline
         self.attachment = attach(path, policy, deadline=deadline)
 
@@ -115,7 +122,7 @@ cdef class Attachment:
     """Holds all files and locks that the process needs to write to the journal. It closes them when its last user and the last
     call have gone."""
 
-    def __init__(self, str path not None, policy not None, bytes uuid not None):
+    def __init__(self, path not None, policy not None, bytes uuid not None):
         self.process = WritingProcess(path, uuid)
         self.life = Life()
         self.operations = Operations(self.process, policy, self.life)
@@ -141,6 +148,15 @@ cdef class Attachment:
             raise
         finally:
             self.opened.release()
+
+    cdef bint is_lost(self):
+        """Returns whether its journal is not at its path any more: then it is opened anew, beside the old objects."""
+        try:
+            if self.life.stage == OPEN:
+                self.process.check()
+            return False
+        except (JournalMoved, JournalClosed):
+            return True
 
     cdef bint join(self, Deadline deadline) except -1:
         """Adds one user. Waits while another thread opens the attachment. Returns False if the caller has to look it up again,
@@ -176,6 +192,7 @@ cdef class Attachment:
         or is about to be."""
         if not self.life.may_call():
             raise closed_error(self.process.path)
+        self.process.refuse_lost()
         self.life.pins += 1
         return 0
 
@@ -198,7 +215,8 @@ cdef class Attachment:
             self.close(deadline)
         except OSError as error:
             name_error(error, self.process.path)
-            raise
+            if self.process.lost is None:  # else its files may be gone, and the user knows
+                raise
         finally:
             self.life.stage = CLOSED
             self.let_go()
@@ -238,6 +256,7 @@ cdef class Attachment:
             return self.operations.roll(deadline)
         finally:
             self.unpin()
+            self.process.check()
 
     def roll_if_due(self, Deadline deadline not None=NEVER) -> bool:
         """Rolls if the period of the open segment's records is over, and returns whether it was. Appends roll too, but only
@@ -257,8 +276,15 @@ cdef class Attachment:
             self.unpin()
 
     def sync(self, Deadline deadline not None=NEVER) -> None:
-        """Returns when every record that was appended before survives a power loss."""
-        self.make_durable(deadline)
+        """Returns when every record that was appended before survives a power loss, in the journal that the path leads to."""
+        try:
+            self.make_durable(deadline)
+        finally:
+            self.process.check()
+
+    def check(self) -> None:
+        """Raises JournalMoved if the path does not lead to this journal any more."""
+        self.process.check()
 
     def seal(self, uint64_t segment, uint64_t end) -> None:
         """Completes a sealed segment, whose blocks end at `end`: cuts off its preallocated end, and writes its index."""
@@ -282,7 +308,7 @@ cdef class Attachment:
 
     def maintenance_pause(self):
         """Returns the seconds until maintain() is to be called next; None once the attachment is closed."""
-        return self.maintenance.pause_us() / 1e6 if self.life.may_call() else None
+        return self.maintenance.pause_us() / 1e6 if self.life.may_call() and self.process.lost is None else None
 
     def maintain(self) -> None:
         """Syncs if a sync is due, and closes the descriptors of segments that other processes have synced or cleaned."""
@@ -290,6 +316,7 @@ cdef class Attachment:
             return
         self.pin()
         try:
+            self.process.check()
             self.maintenance.maintain()
         finally:
             self.unpin()
@@ -306,7 +333,8 @@ cdef class Attachment:
                                                           WRITERS_BYTE, 1)
         path = self.process.path
         if error == EAGAIN:
-            raise JournalLocked(f"{path}: another process writes to it" + (", so exclusive=True is not possible; close "
+            who = self.process.locks.file.holders(WRITERS_BYTE)
+            raise JournalLocked(f"{path}: another process{who} writes to it" + (", so exclusive=True is not possible; close "
                                 "its writers" if exclusive else " with exclusive=True; wait until it has closed"))
         if error != 0:
             raise OSError(error, os.strerror(error), path)
@@ -331,7 +359,7 @@ cdef class Attachment:
         cdef bint changed
         policy = self.operations.policy
         if not options:
-            wanted = as_options(policy.read()[2])
+            wanted = as_options(policy.read(self.process.path)[2])
             if has_options(page, &wanted):
                 return
         self.pin()
@@ -339,7 +367,7 @@ cdef class Attachment:
             held = self.process.opening(deadline)
             held.take()  # until file and page agree, so that the page never goes back to older options
             try:
-                wanted = as_options(policy.change(options))
+                wanted = as_options(policy.change(self.process.path, options))
                 changed = not has_options(page, &wanted)
                 if changed:
                     memset(&change, 0, sizeof(change))
@@ -361,7 +389,7 @@ cdef class Attachment:
         deadline, this is left undone, as if the process had been killed: the next process to open the journal alone completes
         it."""
         cdef WritingProcess process = self.process
-        if not process.locks.file.is_open():  # in a child
+        if not process.locks.file.is_open() or process.replaced:  # in a child, or without files of its own
             return
         try:
             held = process.opening(deadline)

@@ -15,7 +15,14 @@ from libc.string cimport memcpy, memset
 
 from jlog._core.append.operations cimport Operations
 from jlog._core.records.encode cimport EncodedRecords, Records, StoredBody
-from jlog._core.system.file cimport jlog_read_at, jlog_share, jlog_start_writeback, jlog_sync_data, jlog_write_at
+from jlog._core.system.file cimport (
+    jlog_identify,
+    jlog_read_at,
+    jlog_share,
+    jlog_start_writeback,
+    jlog_sync_data,
+    jlog_write_at,
+)
 from jlog._core.format.format cimport (
     JLOG_CODEC_LZ4,
     JLOG_CODEC_NONE,
@@ -37,7 +44,7 @@ from jlog._core.records.rows cimport body_of_arrow
 from jlog._core.segments.build import encode_block, encode_state, segment_start
 from jlog._core.segments.segment import decompress
 from jlog.errors import JournalError
-from jlog.system.files import name_error, open_file
+from jlog.system.files import file_in, name_error, open_file
 
 cdef enum:
     CLOCK_REALTIME = 0
@@ -254,7 +261,7 @@ cdef bint prepare(Operations operations, Ingest *ingest, str path, pieces, dict 
             return False
         raise
     try:
-        fd = open_file(os.path.join(process.path, name.decode()), os.O_RDWR)
+        fd = open_file(file_in(process.path, name.decode()), os.O_RDWR)
         prepared = <Prepared *> calloc(1, sizeof(Prepared))
         if prepared == NULL:
             os.close(fd)
@@ -263,6 +270,7 @@ cdef bint prepare(Operations operations, Ingest *ingest, str path, pieces, dict 
         os.unlink(name, dir_fd=process.descriptors.directory)
         raise
     prepared.fd = fd
+    jlog_identify(fd, &prepared.file)
     memcpy(prepared.name, <const char *> <bytes> name, len(name) + 1)
     prepared.has_block = True
     prepared.replaces = JLOG_NONE

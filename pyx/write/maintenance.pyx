@@ -131,7 +131,7 @@ class MaintenanceThread:
             self._told = None
         except Exception as error:  # noqa: BLE001
             if str(error) != self._told:
-                warn(self._attachment.path, "the sync in the background", error)
+                warn(self._attachment.path, "the work in the background", error)
             self._told = str(error)
         return False
 

@@ -19,9 +19,9 @@ from jlog._core.process.process cimport WritingProcess
 from jlog._core.write.reopening cimport recover
 from jlog._core.process.takeover cimport complete_takeover
 
-from jlog.errors import JournalError, JournalLocked
+from jlog.errors import JournalError, JournalLocked, JournalMoved
 from jlog.system import filesystem
-from jlog.system.files import open_directory, share
+from jlog.system.files import file_in, names_in, share
 
 _UNFINISHED = re.compile(r"next\.([0-9]{1,4})\.")  # prepared_segments.pyx gives them these names
 
@@ -33,15 +33,16 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
     cdef bint alone, rewritten_after_failed_sync = False
     cdef uint64_t wanted
     filesystem.check_local(process.path)
-    process.locks.file = operations.life.lock_file = LockFile(os.path.join(process.path, "lock"))
+    process.locks.file = operations.life.lock_file = LockFile(file_in(process.path, "lock"))
     process.directory_lock = DirectoryLock(process.path)
-    process.descriptors.directory = open_directory(process.path)
+    process.descriptors.directory = process.path.descriptor()
     held = process.opening(deadline)
     held.take()
     try:
-        _, process.epoch, numbers = operations.policy.read()
+        refuse_deleted(process)
+        _, process.epoch, numbers = operations.policy.read(process.path)
         options = as_options(numbers)
-        process.bounds = BoundsFile(os.path.join(process.path, "bounds"), process.uuid, process.locks.file)
+        process.bounds = BoundsFile(file_in(process.path, "bounds"), process.uuid, process.locks.file)
         alone = not process.locks.file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX)
         process.directory_lock.share(alone)
         refuse_second_names(process)
@@ -58,12 +59,24 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
             raise JournalError(f"{process.precommit.path} is not the page that the journal's writers share; close them all and "
                                "open it again")
         if alone:
-            process.epoch = operations.policy.opened_alone(wanted, process.buffer.page.next_sequence)
+            process.epoch = operations.policy.opened_alone(process.path, wanted, process.buffer.page.next_sequence)
         take_slot(operations)
         remove_unfinished(process, alone)
     finally:
         held.give()
     return ALONE_AFTER_FAILED_SYNC if rewritten_after_failed_sync else ALONE if alone else BESIDE_OTHERS
+
+
+cdef int refuse_deleted(WritingProcess process) except -1:
+    """Raises JournalMoved if the journal was deleted or moved while this waited for the open lock. The file whose range this
+    process has locked may lie in no directory any more, and others lock another one."""
+    process.path.check()
+    try:
+        if os.path.samestat(os.stat("lock", dir_fd=process.descriptors.directory), os.fstat(process.locks.file.fd)):
+            return 0
+    except FileNotFoundError:
+        pass
+    raise JournalMoved(f"{process.path} was deleted while it was being opened; open it again")
 
 
 cdef int refuse_second_names(WritingProcess process) except -1:
@@ -130,7 +143,7 @@ cdef int take_slot(Operations operations) except -1:
 cdef int remove_unfinished(WritingProcess process, bint alone) except -1:
     """Removes the files that a killed process was making in this slot. If no other process writes, it does so for every
     slot."""
-    for name in os.listdir(process.path):
+    for name in names_in(process.path):
         slot = _UNFINISHED.match(name)
         if slot and (alone or int(slot[1]) == process.locks.slot):
             os.unlink(name, dir_fd=process.descriptors.directory)

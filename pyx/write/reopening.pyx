@@ -1,8 +1,6 @@
 """Makes a journal whole when the first process opens it: the writers before it have closed, or have died, or the power has
 failed."""
 
-import os
-
 from libc.string cimport memset
 
 from jlog._core.format.format cimport JLOG_NONE
@@ -22,6 +20,7 @@ from jlog._core.recover.abandoned_buffer import only_processes_died
 from jlog._core.recover.recovery import copy_unsynced, recover_after_power_loss
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.segments.segment import segment_name
+from jlog.system.files import file_in, stat_file
 
 
 cdef bint recover(Operations operations, const Options *options, Deadline deadline) except -1:
@@ -49,7 +48,7 @@ cdef bint recover(Operations operations, const Options *options, Deadline deadli
                                  options.segment_bytes, deadline)
     apply_options(page, options)
     slot = jlog_open_slot(page)
-    page.reserved_end = max(os.stat(os.path.join(process.path, segment_name(slot.segment))).st_size,
+    page.reserved_end = max(stat_file(file_in(process.path, segment_name(slot.segment))).st_size,
                             jlog_least_reserved(slot))
     # `bounds` is synced even if it is unchanged. A process may have been killed between its write and its fdatasync: then a
     # power loss could bring back an old closed end, and sequences would be used twice.

@@ -18,7 +18,7 @@ from jlog._core.process.process cimport WritingProcess
 from jlog._core.recover.recovery import rewrite_unsynced_blocks
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import JournalError
-from jlog.system.files import open_file
+from jlog.system.files import file_in, open_file
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -93,7 +93,7 @@ cdef class SegmentSync:
         cdef int error = 0, fd = self.process.descriptors.borrow(segment, &doubtful) if self.under_way == 1 else -1
         try:
             if fd < 0:
-                fd = open_file(os.path.join(self.process.path, segment_name(segment)), os.O_RDWR)
+                fd = open_file(file_in(self.process.path, segment_name(segment)), os.O_RDWR)
                 doubtful = doubtful_now(page, 1)
             if jlog_load_acquire(&page.durable_generation) < doubtful:
                 rewrite_unsynced_blocks(self.process.path, segment, self.process.uuid, end, fd, page.durable_end)

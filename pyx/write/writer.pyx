@@ -12,8 +12,10 @@ from jlog._core.records.encode cimport EncodedRecords, as_bytes
 from jlog._core.format.format cimport JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.write.ingest cimport ingest
 from jlog._core.system.lock cimport Deadline
+from jlog._core.system.notices cimport warn
 
 from jlog._core.process.operation cimport APPEND, Append
+from jlog._core.process.process cimport Appender
 from jlog._core.append.operations cimport make_direct
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_SYNC_APPEND, jlog_buffer, jlog_page
 from jlog._core.buffer.publish cimport jlog_put_record, jlog_put_value, jlog_wake
@@ -24,7 +26,7 @@ from jlog._core.records.rows cimport body_of_arrow
 from jlog._core.write.attachment import attach, detach
 from jlog._core.append.operations import closed_error
 from jlog._core.system.lock import NEVER, when_nothing_is_held
-from jlog.errors import JournalLocked, RecordTooLarge
+from jlog.errors import JournalLocked, JournalMoved, RecordTooLarge
 
 cdef extern from "Python.h":
     ctypedef struct PyMethodDef:
@@ -44,7 +46,7 @@ cdef enum:
     CLOSED = 0  # the token of a closed writer; no process has it
 
 
-cdef class Writer:
+cdef class Writer(Appender):
     """The compiled part of jlog.Writer.
 
     path: absolute path of the journal's directory, which exists.
@@ -60,13 +62,10 @@ cdef class Writer:
     cdef Attachment attachment
     cdef jlog_buffer *buffer
     cdef jlog_clock clock  # protected by the GIL
-    cdef const uint64_t *process
-    cdef uint64_t token
     cdef bint buffered
     cdef bint exclusive
     cdef object lock_timeout
     cdef readonly str path
-    cdef object __weakref__
 
     def __init__(self, str path not None, policy, care, *, uint64_t capacity, options, bint exclusive, lock_timeout,
                  Deadline deadline not None):
@@ -91,12 +90,15 @@ cdef class Writer:
         self.buffer = &self.attachment.process.buffer
         self.process = self.attachment.process.locks.file.process
         self.token = self.attachment.process.locks.file.token
+        self.attachment.process.appenders.add(self)
 
     def __repr__(self):
         if self.token == CLOSED:
             state = "closed"
-        elif self.process[0] != self.token:
+        elif self.is_in_child():
             state = "of the parent process, until its first call"
+        elif self.attachment.process.lost is not None:
+            state = "of a journal that is not there any more"
         else:
             state = f"next_sequence={self.next_sequence}"
         return f"<jlog.Writer {self.path!r} {state}>"
@@ -106,22 +108,30 @@ cdef class Writer:
         return NEVER if self.lock_timeout is None else Deadline(self.lock_timeout)
 
     cdef int ensure_open(self) except -1:
-        """Raises JournalClosed if this writer is closed. In a child of a fork it opens the journal anew."""
+        """Raises JournalClosed if this writer is closed, and what the check of its process has found. In a child of a fork it
+        opens the journal anew."""
         while self.token == CLOSED or self.process[0] != self.token:
             if self.token == CLOSED:
                 raise closed_error(self.path)
+            if not self.is_in_child():
+                self.attachment.process.refuse_lost()
             self.open_in_child()  # other threads may run in it: looked at again
         return 0
+
+    cdef bint is_in_child(self) noexcept:
+        """Returns whether this is a child of the process that opened this writer, which is not closed."""
+        return self.attachment.process.locks.file.process[0] != self.token
 
     cdef int open_in_child(self) except -1:
         """Opens the journal for this process, with the writer's own options. What is the parent's stays the parent's."""
         cdef Writer own = self._anew()
-        if self.token == CLOSED or self.process[0] == self.token:  # another thread was first
+        if self.token == CLOSED or not self.is_in_child():  # another thread was first
             own.close()
             return 0
         _inherited = self.attachment  # kept until the end: no other thread may run before the token is set
         self.attachment, self.buffer, self.process, self.token = own.attachment, own.buffer, own.process, own.token
         own.attachment, own.token = None, CLOSED
+        self.attachment.process.appenders.add(self)
         return 0
 
     cdef Attachment opened(self):
@@ -173,6 +183,9 @@ cdef class Writer:
                                 "read, but they are not durable yet: another process held the append lock, or was writing a "
                                 "block, for the whole lock_timeout. If that process is stopped, continue or end it. Then call "
                                 "sync(); do not append the records again") from error
+        except JournalMoved as error:
+            raise JournalMoved(f"{error} (this call appended its records, from sequence {sequence} on, and they can be read in "
+                               "the journal that was moved, if it still exists, but they may not be durable)") from error
         except OSError as error:
             raise OSError(error.errno, f"{error.strerror} (this call appended its records, from sequence {sequence} on, and "
                                        "they can be read, but they are not durable: do not append them again)",
@@ -356,7 +369,7 @@ cdef class Writer:
         """Returns when every record that was appended before survives a power loss. It flushes, and then waits for an
         fdatasync, which concurrent callers share. Raises OSError if the fdatasync failed: then every writer raises until all
         have closed and one opens the journal anew."""
-        self.opened().make_durable(self.deadline())
+        self.opened().sync(self.deadline())
 
     def roll(self):
         """Seals the open segment and opens the next one. Does nothing if the open segment has no record yet."""
@@ -370,7 +383,7 @@ cdef class Writer:
             return
         cdef Attachment attachment
         cdef Deadline deadline
-        in_child = self.process[0] != self.token
+        in_child = self.is_in_child()
         deadline = self.deadline()
         self.token = CLOSED
         attachment, self.attachment = self.attachment, None
@@ -379,6 +392,7 @@ cdef class Writer:
         try:
             if attachment.process.buffer.page.sync_error == 0:
                 attachment.flush(deadline)
+            attachment.process.check()
         finally:
             attachment.give_writers(self.exclusive)
             attachment.leave(True, deadline)  # not by detach(), whose arguments need memory
@@ -393,11 +407,11 @@ cdef class Writer:
     def __del__(self):
         if self.attachment is not None:
             # Not self.close: a call that waits must not keep this object alive while it is being collected.
-            attachment, self.attachment, in_child = self.attachment, None, self.process[0] != self.token
-            self.token = CLOSED
+            in_child = self.is_in_child()
+            attachment, self.attachment, self.token = self.attachment, None, CLOSED
             if not in_child:
                 attachment.give_writers(self.exclusive)
-                when_nothing_is_held(partial(detach, attachment, wait=False, deadline=self.deadline()))
+                when_nothing_is_held(partial(detach_quietly, attachment, self.deadline()))
 
     @property
     def next_sequence(self):
@@ -410,6 +424,14 @@ cdef class Writer:
         """Bytes of the pre-commit buffer that this writer uses; 0 if it bypasses the buffer."""
         self.ensure_open()
         return self.buffer.page.capacity if self.buffered else 0
+
+
+def detach_quietly(Attachment attachment not None, deadline) -> None:
+    """Ends the use of an attachment by a Writer that is being collected: an error of that is logged."""
+    try:
+        detach(attachment, wait=False, deadline=deadline)
+    except Exception as error:  # noqa: BLE001
+        warn(attachment.path, "closing it", error)
 
 
 def with_own_append(cls):

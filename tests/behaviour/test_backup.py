@@ -175,6 +175,17 @@ def test_nothing_is_overwritten(path, writer, target):
         journal.backup(path)
 
 
+@pytest.mark.parametrize("name", ["copy", "quarantine/copy"])
+def test_a_backup_into_the_journal_itself_is_refused(path, writer, name, tmp_path):
+    fill(writer, 10)
+    (tmp_path / "link").symlink_to(path)
+    before = sorted(path.rglob("*"))
+    for target in (path / name, tmp_path / "link" / name):
+        with pytest.raises(jlog.JournalError, match="itself; choose a path outside"):
+            jlog.Journal(path).backup(target)
+    assert sorted(path.rglob("*")) == before
+
+
 def test_a_killed_backup_leaves_a_whole_journal_or_none(path, writer, target, spawn):
     """The next backup to the same directory is refused, and says what to do."""
     fill(writer, 200)

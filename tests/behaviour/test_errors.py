@@ -22,6 +22,7 @@ ALSO = {
 }
 PLAIN = [
     "JournalLocked",
+    "JournalMoved",
     "JournalFull",
     "CorruptJournal",
     "UnsupportedFormat",

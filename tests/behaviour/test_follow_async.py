@@ -326,7 +326,7 @@ def test_a_journal_that_is_gone_does_not_keep_the_thread(path):
             while not watching():
                 await asyncio.sleep(0)
             path.rename(path.with_name("elsewhere"))
-            with pytest.raises(FileNotFoundError):
+            with pytest.raises(jlog.JournalMoved, match=f"its directory is {path.with_name('elsewhere')} now"):
                 await asyncio.wait_for(task, HUNG_SECONDS)
 
     asyncio.run(follow())

@@ -55,6 +55,27 @@ def test_a_directory_with_other_files_is_left_alone(path, make):
 
 
 @pytest.mark.parametrize("make", [jlog.Journal.create, jlog.Writer], ids=["create", "Writer"])
+@pytest.mark.parametrize("others", [{"lock": b"4711"}, {"lock": b"", "notes": b"mine"}], ids=["a lock", "more than a lock"])
+def test_a_file_named_lock_makes_no_directory_a_journal(path, make, others):
+    path.mkdir()
+    for name, content in others.items():
+        (path / name).write_bytes(content)
+        (path / name).chmod(0o600)
+    path.chmod(0o755)
+    with pytest.raises(jlog.JournalExists, match="another path"):
+        make(path)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == others
+    assert {file.stat().st_mode & 0o777 for file in path.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("make", [jlog.Journal.create, jlog.Writer], ids=["create", "Writer"])
+def test_the_top_of_a_file_system_gets_the_advice_to_take_a_directory_below_it(path, make):
+    (path / "lost+found").mkdir(parents=True)
+    with pytest.raises(jlog.JournalExists, match=f"choose a directory below it, such as {path}/journal"):
+        make(path)
+
+
+@pytest.mark.parametrize("make", [jlog.Journal.create, jlog.Writer], ids=["create", "Writer"])
 def test_an_empty_directory_becomes_a_journal(path, make):
     path.mkdir()
     make(path)

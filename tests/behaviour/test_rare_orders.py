@@ -61,19 +61,22 @@ def test_a_mark_that_cannot_move_is_logged_once(path, bounds, caplog):
 
 
 def test_a_writer_does_not_write_to_a_journal_made_anew(path):
-    with jlog.Writer(path) as writer:
-        writer.append(b"old")
-        writer.flush()
-        for name in os.listdir(path):
-            if (path / name).is_dir():
-                (path / name).rmdir()
-            else:
-                (path / name).unlink()
-        jlog.Journal.create(path)
-        with pytest.raises(jlog.JournalError, match="created again"):
-            jlog.Writer(path)
-    with jlog.Writer(path) as writer:
-        assert writer.append(b"new") == 0
+    writer = jlog.Writer(path)
+    writer.append(b"old")
+    writer.flush()
+    for name in os.listdir(path):
+        if (path / name).is_dir():
+            (path / name).rmdir()
+        else:
+            (path / name).unlink()
+    jlog.Journal.create(path)
+    with jlog.Writer(path) as other:
+        assert other.append(b"new") == 0
+    with pytest.raises(jlog.JournalMoved, match="removed or replaced"):
+        writer.append(b"old too")
+    with pytest.raises(jlog.JournalMoved):
+        writer.close()
+    assert list(jlog.Reader(path).values()) == [b"new"]
 
 
 def test_a_failed_exclusive_writer_lets_others_in(path, monkeypatch, failpoints):

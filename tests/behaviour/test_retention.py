@@ -315,7 +315,7 @@ def listings(path):
     found, watching = [], [True]
 
     def note(event, arguments):
-        if watching and event in ("os.listdir", "os.scandir") and str(arguments[0]) == str(path):
+        if watching and event in ("os.listdir", "os.scandir") and os.path.samefile(arguments[0], path):
             found.append(event)
 
     sys.addaudithook(note)  # it can never be removed

@@ -292,8 +292,8 @@ def test_a_writer_uses_the_epoch_that_another_began_in_a_copy(spawn, tmp_path, m
         writer.append(b"before")
     path, others, read = copy(tmp_path / "j", tmp_path / "copy"), [spawn()], MetaPolicy.read
 
-    def read_too_early(policy):
-        found = read(policy)
+    def read_too_early(policy, path):
+        found = read(policy, path)
         if others:
             others.pop().call("open_writer", "first", str(path), {})
         return found

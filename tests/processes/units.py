@@ -64,7 +64,8 @@ def check_units(
     check_acknowledged(found, acknowledged, lost, first_sequence)
     check_state(records, journal.state())
     report = journal.verify()
-    assert report.ok, report
+    # Without the buffer nobody can say what it held.
+    assert report.ok or (lost and [os.path.basename(damage.path) for damage in report.damage] == ["precommit"]), report
     # A direct block that its killed writer could not publish counts for the oracle; a reader sees it as soon as the
     # next one to take the lock has published it.
     beyond = [(record.sequence, record.value) for record in oracle.read_journal(path).records]

@@ -103,7 +103,7 @@ def test_held_is_a_context_that_frees_also_when_it_raises(one, other):
 
 def test_held_raises_at_its_deadline_and_says_what_others_do(one, other, tmp_path):
     one.acquire(2)
-    with pytest.raises(jlog.JournalLocked, match=f"{tmp_path}: another process was at it .* continue or end it"):
+    with pytest.raises(jlog.JournalLocked, match=f"{tmp_path}: another process.* was at it .* continue or end it"):
         with other.held(2, deadline=Deadline(0), what="was at it"):
             pass
     one.release(2)

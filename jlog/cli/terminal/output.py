@@ -45,8 +45,16 @@ def describe(error: BaseException) -> str:
 
 
 def _advice(error: OSError) -> str:
-    """Returns what to do where this user may read a journal, and may not write to it; an empty text for any other error."""
-    if not isinstance(error, PermissionError) or not isinstance(error.filename, (str, bytes)):
+    """Returns what to do where a file of a journal is missing, or where this user may read a journal, and may not write to it;
+    an empty text for any other error."""
+    if not isinstance(error.filename, (str, bytes)):
+        return ""
+    if isinstance(error, FileNotFoundError):
+        directory, name = os.path.split(os.fsdecode(error.filename))
+        if name in ("lock", "bounds") and os.path.exists(os.path.join(directory, "journal.meta")):
+            return "; the journal needs it: `jlogtool verify` lists all damage, `jlogtool repair` creates it anew"
+        return ""
+    if not isinstance(error, PermissionError):
         return ""
     path = os.fsdecode(error.filename)
     folder = os.path.dirname(path)

@@ -1,0 +1,51 @@
+"""Deletes a journal."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from jlog._core.system.durable import sync_directory
+from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile, check_alone
+from jlog.errors import JournalLocked, JournalMoved
+from jlog.positions import position_files
+from jlog.positions.position_files import SUBSCRIBER
+from jlog.storage.creation import opened_alone, remove_own_files
+from jlog.storage.meta import DELETED, NAME, read_meta
+from jlog.system.files import Directory, HeldPath, file_in, is_there, naming_its_path
+
+
+@naming_its_path
+def delete(path: str, deadline: Deadline = NEVER) -> None:
+    """Removes the journal's own files, and the directory if nothing else is in it.
+
+    The first step renames `journal.meta`, durably: from then on there is no journal. A call that is killed later is completed
+    by the next one, or by the next creation of a journal there."""
+    if not is_there(os.path.join(path, DELETED)):
+        read_meta(path)  # raises where no journal is there, and a lock would be created in a directory of others
+    with opened_alone(path, deadline) as (held, lock_file):
+        if not is_there(file_in(held, DELETED)):
+            _refuse_in_use(held, lock_file)
+            with Directory(held) as directory:
+                os.rename(NAME, DELETED, src_dir_fd=directory.fd, dst_dir_fd=directory.fd)
+            sync_directory(held)
+        remove_own_files(held)
+        with Directory(held) as directory:
+            directory.remove("lock")
+            if directory.names():
+                return
+        with suppress(OSError, JournalMoved):  # another process may be creating a journal here by now
+            held.check()
+            os.rmdir(os.path.realpath(path))  # a link to the directory stays
+
+
+def _refuse_in_use(held: HeldPath, lock_file: LockFile) -> None:
+    meta = read_meta(held)
+    if lock_file.is_held(*OWNERS):
+        raise JournalLocked(f"{held} is open for writing{lock_file.holders(*OWNERS)}; close its writers before deleting it")
+    check_alone(held)
+    if lock_file.is_held(RANGES["copy"]):
+        who = lock_file.holders(RANGES["copy"])
+        raise JournalLocked(f"{held} is being copied by a backup{who}; delete it when that is done")
+    for name in position_files.names(held, SUBSCRIBER):
+        position_files.hold(held, meta, name).close()
