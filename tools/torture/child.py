@@ -19,6 +19,7 @@ from torture.gate import Gate
 from torture.keeper import keep
 from torture.log import Log
 from torture.mirror import mirror
+from torture.mover import move
 from torture.producer import Producer
 from torture.subscriber import subscribe
 
@@ -46,7 +47,7 @@ def threads_of(spec: dict[str, Any], gate: Gate) -> list[Callable[[], None]]:
             for name in spec["writers"]
         ]
     log = Log(f"{spec['logs']}/{spec['name']}.seen")
-    play = {"keeper": keep, "mirror": mirror, "subscriber": subscribe}[spec["role"]]
+    play = {"keeper": keep, "mirror": mirror, "mover": move, "subscriber": subscribe}[spec["role"]]
     return [lambda: play(spec, gate, log)]
 
 

@@ -142,6 +142,8 @@ class Plan:
             spec["may_lose"] = journal == "lossy" or (not named and kind != "archive")
             places.append(Place(f"{journal}-s{i}", "subscriber", journal, i == 0, spec))
         places.append(Place(f"{journal}-k0", "keeper", journal, False, {}))
+        if journal == self.journals[0]:
+            places.append(Place(f"{journal}-v0", "mover", journal, False, {}))
         if self.size.mirrored and journal == self.journals[0]:
             places.append(Place(f"{journal}-m0", "mirror", journal, False, {}))
         return places
