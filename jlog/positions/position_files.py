@@ -197,7 +197,7 @@ class PositionFile:
 
     def to_commit(self) -> dual_slot.HeldPosition:
         """Returns the object that writes the position while the name is held."""
-        return dual_slot.HeldPosition(self._file, self._meta.uuid, self._meta.epoch, self.path)
+        return dual_slot.HeldPosition(self._file, self._meta.uuid, self._meta.epoch, str(self.path))
 
     def sync(self) -> None:
         self._file.sync()

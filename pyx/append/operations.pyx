@@ -7,7 +7,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.system.file cimport jlog_start_writeback
+from jlog._core.system.file cimport jlog_has_no_name, jlog_start_writeback
 from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE
 from jlog._core.system.lock cimport OWNERS_BYTE, Deadline
 from jlog._core.system.notices cimport warn
@@ -299,6 +299,8 @@ cdef int seal(WritingProcess process, uint64_t segment, uint64_t end) except -1:
     except FileNotFoundError:
         return 0  # cleaned already
     try:
+        if jlog_has_no_name(fd):
+            return 0
         os.ftruncate(fd, end)
         jlog_start_writeback(fd, end)
     finally:

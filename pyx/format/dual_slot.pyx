@@ -289,7 +289,7 @@ cdef class BoundsFile:
         return error
 
 
-def write_new_bounds(bytes image not None, bytes uuid not None, str path not None, int fd) -> None:
+def write_new_bounds(bytes image not None, bytes uuid not None, path not None, int fd) -> None:
     """Writes these bounds into a new file."""
     cdef jlog_bounds bounds
     memcpy(&bounds, <const uint8_t *> image, sizeof(bounds))

@@ -49,14 +49,19 @@ cdef class WritingProcess:
         return 0
 
     cdef int look(self) except -1:
-        self.replaced = True
-        self.path.descriptor()
-        self.locks.file.check_own()
-        self.bounds.check_own()
-        self.replaced = self.descriptors.in_place() in (ENOENT, ESTALE)  # another error says nothing about the journal
+        cdef int error
+        try:
+            self.path.descriptor()
+            self.locks.file.check_own()
+            self.bounds.check_own()
+        except JournalClosed:
+            self.replaced = True
+            raise
+        error = self.descriptors.in_place()
         self.path.check()
-        if not self.replaced:
+        if error != ENOENT and error != ESTALE:  # another error says nothing about the journal
             return 0
+        self.replaced = True
         self.directory_lock.close()  # this process appends nothing more, so that another one may go on
         raise JournalMoved(f"{self.precommit.path} was removed or replaced while this process writes to the journal, as by a "
                            "restore in place: no other process finds what it appends. Close every object that has the journal "

@@ -151,6 +151,7 @@ cdef class LockFile:
                 jlog_close_now(self.fd, &self.file)
             self.fd = -1
         self.forget_taken()
+        self.path = str(self.path)  # no descriptor of the directory stays open for it
 
     cdef void forget_taken(self) noexcept:
         """Forgets the ranges that it held. Without memory an entry stays, and says nothing: it counts where a lock is busy."""

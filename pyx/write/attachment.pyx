@@ -253,10 +253,12 @@ cdef class Attachment:
         """Seals the open segment and opens the next one. Does nothing if the open segment has no record yet."""
         self.pin()
         try:
-            return self.operations.roll(deadline)
+            try:
+                return self.operations.roll(deadline)
+            finally:
+                self.process.check()
         finally:
             self.unpin()
-            self.process.check()
 
     def roll_if_due(self, Deadline deadline not None=NEVER) -> bool:
         """Rolls if the period of the open segment's records is over, and returns whether it was. Appends roll too, but only
@@ -277,10 +279,14 @@ cdef class Attachment:
 
     def sync(self, Deadline deadline not None=NEVER) -> None:
         """Returns when every record that was appended before survives a power loss, in the journal that the path leads to."""
+        self.pin()
         try:
-            self.make_durable(deadline)
+            try:
+                self.group.make_durable(deadline)
+            finally:
+                self.process.check()
         finally:
-            self.process.check()
+            self.unpin()
 
     def check(self) -> None:
         """Raises JournalMoved if the path does not lead to this journal any more."""

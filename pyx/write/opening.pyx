@@ -33,7 +33,11 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
     cdef bint alone, rewritten_after_failed_sync = False
     cdef uint64_t wanted
     filesystem.check_local(process.path)
-    process.locks.file = operations.life.lock_file = LockFile(file_in(process.path, "lock"))
+    try:
+        process.locks.file = operations.life.lock_file = LockFile(file_in(process.path, "lock"))
+    except FileNotFoundError:
+        process.path.check()  # it may have been deleted since its path was looked up
+        raise
     process.directory_lock = DirectoryLock(process.path)
     process.descriptors.directory = process.path.descriptor()
     held = process.opening(deadline)

@@ -28,6 +28,7 @@ PLAIN = [
     "UnsupportedFormat",
     "SubscriberExists",
     "SubscriberBusy",
+    "LeaseLost",
 ]
 
 
@@ -123,7 +124,7 @@ SAID = {
     "no subscriber": (lambda path: jlog.Reader(path, "x", create=False), "there: billing"),
     "no checkpoint": (lambda path: jlog.Reader(path, start="x"), "there: none"),
     "taken": (taken, "another name"),
-    "busy": (busy, "close that one"),
+    "busy": (busy, "close these"),
     "anonymous commit": (lambda path: jlog.Reader(path).commit(), "open it with a name"),
     "beyond the end": (lambda path: jlog.Reader(path, start=1000), "ends at sequence 10"),
 }
