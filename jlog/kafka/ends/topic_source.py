@@ -243,8 +243,9 @@ class TopicSource:
             elif topic.id != read[name].id:
                 raise self._find.changed(name)
             else:
-                numbers = self._numbers(name)
-                new |= self._find.added(topic, [number for number in self._find.readable(topic) if number not in numbers])
+                added = set(self._find.readable(topic)) - set(self._numbers(name))
+                if added:
+                    new |= self._find.added(topic, sorted(added))
         gone = [name for name in read if name not in found.topics]
         for name in gone:
             if self._is_named(name):
