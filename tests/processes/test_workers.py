@@ -72,15 +72,13 @@ def test_what_a_killed_worker_has_is_free_at_once(spawn, path):
 
 
 def test_a_record_that_kills_its_workers_waits_for_the_backoff_and_is_rejected(spawn, path, tmp_path):
-    fill(path, 2)
+    fill(path, 1)  # a second one would come first while the other waits for the backoff
     options = {"max_attempts": 3, "backoff": [0.001, 0.001], "dead_letters": str(tmp_path / "dead")}
     for attempt in (1, 2, 3):
         child = start(spawn, path, **options)
         assert child.call("take", "w", 1, 30) == [[0, attempt]]
         child.kill()
     child = start(spawn, path)
-    assert child.call("take", "w", 1, 30) == [[1, 1]]
-    child.call("finish", "w", 1)
     assert child.call("take", "w", 1, 0.2) == []
     assert jlog.Journal(path).subscribers()["billing"].lag == 0
     with jlog.Reader(tmp_path / "dead") as reader:
