@@ -186,7 +186,7 @@ class PositionFile:
         """Writes the position. It survives the death of the process, but a power loss only after sync()."""
         dual_slot.write_position(self._file, self._meta.uuid, self._meta.epoch, sequence, self.path)
 
-    def settle(self) -> None:
+    def take_up_window(self) -> None:
         """Writes the position as workers have left it that were killed. Called with the name held."""
         try:
             stored, now = self.read(), self.read_now().sequence
@@ -267,7 +267,7 @@ def hold(path: str, meta: Meta, name: str, deadline: Deadline = AT_ONCE) -> Posi
                 f"{path}: subscriber {name!r} is read by another Reader or by Workers{who}: close these, or choose another name"
             )
         if file.is_current:
-            file.settle()
+            file.take_up_window()
             return file
         file.close()
 

@@ -75,13 +75,17 @@ class WatchThread:
         self.journals: dict[tuple[str, int, int], WatchedJournal] = {}
         self.waker = Waker()
         self._running = threading.Lock()  # held by the thread
+        self._entered = threading.Event()  # the thread has come so far
+        self._starting = threading.RLock()
         self._watches = watches
 
     def start(self) -> None:
         """Starts the thread, once there is a journal to wait for, unless it runs: an earlier start may have been interrupted at
         any point."""
-        if not self._running.locked():
-            start_thread("jlog-watch", self._run)
+        with self._starting:
+            if not self._running.locked():
+                start_thread("jlog-watch", self._run)
+                self._entered.wait()
 
     def join(self) -> None:
         """Waits until the thread has ended."""
@@ -89,7 +93,8 @@ class WatchThread:
 
     def _run(self) -> None:
         if not self._running.acquire(blocking=False):
-            return  # started a second time
+            return  # started a second time, because the first start was interrupted
+        self._entered.set()
         try:
             self._wait()
         finally:

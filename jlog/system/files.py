@@ -402,8 +402,8 @@ class Directory:
 
 
 def make_file(path: str, write: Callable[[int], object], temporary: str | None = None, *, sync: bool = True) -> None:
-    """Makes a file with what `write` puts into its descriptor, as Directory.made() does. Compiled code has no `with`: Cython's
-    ends the process where there is no memory for a traceback."""
+    """Creates a file with what `write` puts into its descriptor, as Directory.made() does. Compiled code has no `with`:
+    Cython's ends the process where there is no memory for a traceback."""
     with Directory(directory_of(path)) as directory:
         directory.make(os.path.basename(path), write, temporary, sync=sync)
 

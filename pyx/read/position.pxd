@@ -14,8 +14,8 @@ cdef class ReadPosition:
     cdef uint64_t began  # the position before the call that is under way, or that was interrupted; only while OWED
 
     cdef int note(self, path) except -1
-    cdef int settle(self) except -1
-    cdef int hold(self, bint settles) except -1
+    cdef int prepare(self) except -1
+    cdef int hold(self, bint goes_back) except -1
     cdef int let_go(self, bint done) except -1
     cdef int owe(self) except -1
     cdef uint64_t where(self) except? -1
@@ -28,7 +28,7 @@ cdef bint is_own(BaseException error)
 cdef inline int begin_use(ReadPosition position) except -1:
     """Takes the position, before anything that may let another thread run: that thread is refused until end_use()."""
     if position.use != FREE or position.token == 0 or position.process[0] != position.token:
-        position.settle()
+        position.prepare()
     position.use = IN_USE
     return 0
 
@@ -36,7 +36,7 @@ cdef inline int begin_use(ReadPosition position) except -1:
 cdef inline int begin_step(ReadPosition position) except -1:
     """Does the same for a step of a call that holds the position."""
     if position.use & IN_USE or position.use == OWED or position.token == 0 or position.process[0] != position.token:
-        position.settle()
+        position.prepare()
     position.use |= IN_USE
     return 0
 

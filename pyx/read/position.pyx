@@ -55,7 +55,7 @@ cdef class ReadPosition:
 
     # --- One call at a time -------------------------------------------------------------------------------------
 
-    cdef int settle(self) except -1:
+    cdef int prepare(self) except -1:
         """Refuses a call beside another one. Goes back if a call was interrupted before it could hand out what it had taken."""
         self.check_open()
         if self.use & (IN_USE | HELD):
@@ -70,11 +70,11 @@ cdef class ReadPosition:
         self.use = FREE
         return 0
 
-    cdef int hold(self, bint settles) except -1:
-        """Takes the position for a call of several steps. `settles`: goes back before, if that is owed."""
+    cdef int hold(self, bint goes_back) except -1:
+        """Takes the position for a call of several steps. `goes_back`: goes back first, if that is owed."""
         self.check_open()
-        if settles and self.use == OWED or self.use & (IN_USE | HELD):
-            self.settle()
+        if goes_back and self.use == OWED or self.use & (IN_USE | HELD):
+            self.prepare()
         self.use |= HELD
         try:
             return self.owe()

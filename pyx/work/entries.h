@@ -23,7 +23,7 @@
 #define JLOG_WORKERS_MAX 1024u                           /* this many workers may share a subscriber at once */
 #define JLOG_WINDOW_STEP 1024u                           /* the file begins with room for so many entries, and is doubled */
 #define JLOG_NO_ENTRY UINT32_MAX
-#define JLOG_POSITION_STEP 64u                           /* the committed position's file is so many records behind at most */
+#define JLOG_POSITION_STEP 64u                           /* the position file lags by so many records at most */
 
 /* A record that is passed and not finished. Its state follows from the first fields: it is taken if it has an owner; delayed if
  * it has none and `until_us` is not 0; else it waits for an earlier record of its key, or is ready. */
@@ -184,7 +184,7 @@ static inline void jlog_heap_put(struct jlog_entry *entries, uint32_t place, uin
     entries[at].place = place;
 }
 
-static inline void jlog_heap_settle(struct jlog_window *window, uint32_t place, uint32_t at)
+static inline void jlog_heap_place(struct jlog_window *window, uint32_t place, uint32_t at)
 {
     struct jlog_entry *entries = jlog_entries(window);
     const int64_t until_us = entries[at].until_us;
@@ -207,7 +207,7 @@ static inline void jlog_heap_settle(struct jlog_window *window, uint32_t place, 
 
 static inline void jlog_heap_add(struct jlog_window *window, uint32_t at)
 {
-    jlog_heap_settle(window, window->heap_count++, at);
+    jlog_heap_place(window, window->heap_count++, at);
 }
 
 static inline void jlog_heap_remove(struct jlog_window *window, uint32_t at)
@@ -216,7 +216,7 @@ static inline void jlog_heap_remove(struct jlog_window *window, uint32_t at)
     const uint32_t place = entries[at].place, last = entries[--window->heap_count].heap;
 
     if (last != at)
-        jlog_heap_settle(window, place, last);
+        jlog_heap_place(window, place, last);
 }
 
 /* --- Keys --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import google_crc32c
 import pytest
 
 import jlog
-import jlog.reading.subscriber
+import jlog.care.passed_segments
 from behaviour.journals import SMALL, backdate, fill, read_away, sequences, value_of, values
 
 DAY = timedelta(days=1)
@@ -236,7 +236,7 @@ def test_commits_within_the_open_segment_remove_what_an_expired_subscriber_held(
         later(DAY * 2)
         reader.commit(102)
         assert journal.first_sequence == 0
-        monkeypatch.setattr(jlog.reading.subscriber, "LOOK_SECONDS", 0)
+        monkeypatch.setattr(jlog.care.passed_segments, "LOOK_SECONDS", 0)
         reader.commit(103)
         assert journal.first_sequence == 100
 

@@ -46,7 +46,7 @@ ERRORS = {
 HARMLESS = (errno.EINTR, errno.EOPNOTSUPP, shim.SHORT)  # the call is made again, or another way is gone
 
 
-ANYWHERE = ("moment", "memory")  # kinds of faults that are no system calls
+ANYWHERE = ("moment", "memory")  # kinds of faults beside those of system calls
 BAD_SECTOR = ("repair", "read", errno.EIO)  # what cannot be read is what a repair takes away
 
 

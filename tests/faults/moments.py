@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class Stopped(BaseException):
-    """What the handler raises."""
+    """The exception that the handler raises."""
 
 
 class Moments:

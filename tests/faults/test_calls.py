@@ -63,7 +63,7 @@ def test_a_call_on_a_full_disk_raises_and_can_be_made_again(mount, kind):
 
 @pytest.mark.parametrize("kind", ["moment", "memory"])
 def test_a_call_that_is_cut_off_anywhere_can_be_made_again(kind):
-    """By a signal's handler that raises, or for want of memory: nothing is lost, and the process is no writer for ever."""
+    """By a signal's handler that raises, or for want of memory: nothing is lost, and the process does not stay a writer."""
     done = sweep(list(CUT_OFF), "--kind", kind, "--faults", "3")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["faults"] > 15

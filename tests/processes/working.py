@@ -1,4 +1,4 @@
-"""What a child process does with Workers. It tells each record that it takes, before it works on it, and each that it has
+"""A child process with Workers. It tells each record that it takes, before it works on it, and each that it has
 finished, after that: ["taken", sequence, attempt], ["finished", sequence]."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a query gives is the same whether reading takes over a part of it or reads everything."""
+"""A query gives the same whether reading takes over a part of it or reads everything."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the destination says of itself, and what the checkpoint remembers: after a restore of either no row is lost or there
-twice, or the run refuses and says why."""
+"""The destination names its pipeline and batches, and the checkpoint remembers them: after a restore of either no row is lost
+or there twice, or the run refuses and says why."""
 
 from __future__ import annotations
 
