@@ -136,8 +136,11 @@ def place_of(path: str) -> tuple[str, int | None]:
 def stat_file(path: str) -> os.stat_result:
     """Returns what os.stat() says of a file that file_in() has named."""
     name, directory = place_of(path)
-    with naming(path):
+    try:
         return os.stat(name, dir_fd=directory)
+    except OSError as error:
+        name_error(error, path)
+        raise
 
 
 def remove_file(path: str) -> None:
@@ -222,8 +225,11 @@ def open_or_create(path: str) -> int:
 def open_directory(path: str) -> int:
     """Opens a directory and returns its descriptor. The path may lead through links."""
     name, directory = place_of(path)
-    with naming(path):
+    try:
         return _above_standard(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory))
+    except OSError as error:
+        name_error(error, path)
+        raise
 
 
 def share(fd: int, directory: int) -> None:
