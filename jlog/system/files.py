@@ -80,6 +80,10 @@ class HeldPath(str):
             return f"its directory is {os.readlink(f'/proc/self/fd/{fd}')} now"
         return "its directory was moved"
 
+    def __reduce_ex__(self, _: object) -> tuple[type[str], tuple[str]]:
+        """Copies and pickles as a plain path: the descriptor has one owner, which closes it."""
+        return str, (str(self),)
+
     def close(self) -> None:
         """Closes the descriptor. A second call does nothing."""
         with suppress(JournalClosed):
@@ -105,6 +109,10 @@ class HeldFile(str):
     __slots__ = ("directory", "name")
     directory: HeldPath
     name: str
+
+    def __reduce_ex__(self, _: object) -> tuple[type[str], tuple[str]]:
+        """Copies and pickles as a plain path, as a HeldPath does."""
+        return str, (str(self),)
 
 
 def file_in(directory: str, name: str) -> str:

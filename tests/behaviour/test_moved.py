@@ -1,7 +1,10 @@
 """A journal is its directory, and not the path: what happens when the two part."""
 
 import asyncio
+import copy
+import gc
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -328,3 +331,23 @@ def test_a_call_that_takes_part_for_a_moment_uses_the_directory_that_it_has_open
         with pytest.raises(jlog.JournalMoved):
             attachment.sync()
     assert content(path) == before
+
+
+@pytest.mark.damage
+def test_a_copy_of_an_error_of_a_reader_does_not_close_the_directory_that_the_reader_holds(path):
+    with jlog.Writer(path, segment_bytes=4096) as writer:
+        writer.extend([bytes(100)] * 200)
+        writer.extend([bytes(100)] * 200)
+    segment = jlog.Journal(path).segments()[0]
+    with open(segment.path, "r+b") as file:
+        file.seek(600)
+        file.write(b"\xff")
+    with jlog.Reader(path) as reader:
+        with pytest.raises(jlog.CorruptJournal) as caught:
+            list(reader.values())
+        for copied in (copy.deepcopy(caught.value.path), pickle.loads(pickle.dumps(caught.value)).path):
+            assert type(copied) is str
+            del copied
+        gc.collect()
+        reader.skip_damage()
+        assert list(reader.values())
