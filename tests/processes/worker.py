@@ -352,16 +352,14 @@ def clean_and_die(path: str, unlinked: int) -> None:
     """Killed before one more file is unlinked by retention."""
     left = count(unlinked, -1)
 
-    class Dying:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(os, name)
+    remove_file = cleaning.remove_file
 
-        def unlink(self, *arguments: Any) -> None:
-            if next(left) == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            os.unlink(*arguments)
+    def dying(file: str) -> None:
+        if next(left) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        remove_file(file)
 
-    cleaning.os = Dying()  # type: ignore[attr-defined]
+    cleaning.remove_file = dying
     jlog.Journal(path).clean()
 
 
