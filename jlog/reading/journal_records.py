@@ -48,8 +48,9 @@ class JournalRecords:
 
     def check_path(self) -> None:
         """Raises JournalMoved where the path does not lead to this journal any more."""
-        if isinstance(self.path, HeldPath):
-            self.path.check()
+        path = self.path  # close() replaces it
+        if isinstance(path, HeldPath):
+            path.check()
 
     def go_to(self, start: Start, *, checkpoints: bool = True) -> None:
         start = resolved(start)

@@ -342,9 +342,14 @@ class Directory:
             share(fd, self._top)
 
     def close(self) -> None:
-        """Closes the descriptors. A second call does nothing: what is interrupted before this leaves it to the finalizer."""
-        opened, self.fd, self._top = {self.fd, self._top} - {-1}, -1, -1
-        set(map(os.close, opened))
+        """Closes the descriptors, one after the other: if this is interrupted, the finalizer closes the rest. A second call
+        does nothing."""
+        below, self.fd = self.fd, self._top
+        if below != self._top:
+            os.close(below)
+        top, self.fd, self._top = self._top, -1, -1
+        if top >= 0:
+            os.close(top)
 
     def __del__(self) -> None:
         self.close()

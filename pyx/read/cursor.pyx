@@ -120,6 +120,9 @@ cdef class Cursor(ReadPosition):
         try:
             self.blocks.begin()
             return self.blocks.advance() or self.check_path()
+        except OSError:
+            self.check_open()  # the files of a closed reader may be gone
+            raise
         finally:
             end_use(self)
 

@@ -233,18 +233,29 @@ def test_a_writer_opened_beside_the_last_close_keeps_its_page(tmp_path):
     stress(f"""
 path = {str(tmp_path / "j")!r}
 from jlog._core.write import attachment
-naming, opened = attachment.naming, []
+from jlog.system import filesystem
+check_local, opened, entered = filesystem.check_local, [], threading.Event()
 
-def slow_naming(path):  # bytecode in the middle of a close, at which any other thread may run
-    if not opened:
-        opened.append(None)
-        opened[0] = jlog.Writer(path)
-    return naming(path)
+class Os:
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def ftruncate(self, fd, size):  # in the middle of a close, at which any other thread may run
+        if not entered.is_set():
+            opener.start()
+            assert entered.wait(60)
+        os.ftruncate(fd, size)
+
+def check_and_tell(path):  # what an opening does before it waits for the closing
+    check_local(path)
+    entered.set()
 
 first = jlog.Writer(path)
 first.append(b"first")
-attachment.naming = slow_naming
+opener = threading.Thread(target=lambda: opened.append(jlog.Writer(path)))
+attachment.os, filesystem.check_local = Os(), check_and_tell
 first.close()
+opener.join()
 assert opened[0].append(b"second") == 1
 opened[0].close()
 """)
