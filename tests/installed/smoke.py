@@ -35,6 +35,9 @@ tail orders                                 | 0 | third
 roll orders                                 | 0 |
 verify orders                               | 0 |
 clean orders                                | 0 | first record
+work orders jobs --until-end -- cat         | 0 | second
+work orders dying --until-end --max-attempts 1 --dead-letters dead -- false | 0 | false ended with 1
+work-retry dead orders                      | 0 | 3
 stats orders                                | 0 | billing
 top --interval 0.1 orders                   | 0 | orders
 backup orders copy                          | 0 |
@@ -62,6 +65,7 @@ mirror positions ls orders TOPIC            | 1 | pyjlog[kafka]
 mirror positions set orders TOPIC begin     | 1 | pyjlog[kafka]
 transform --transform os:stat TOPIC orders  | 1 | pyjlog[kafka]
 pipeline orders lake                        | 1 | pyjlog[spark]
+sql "FROM o" o=orders                       | 1 | pyjlog[sql]
 """
 
 
