@@ -20,9 +20,10 @@ TEXT_MAP = pyarrow.map_(pyarrow.string(), pyarrow.string())
 LIBRARIES = {
     "pyarrow": lambda reader: pyarrow.table(reader).column("value").to_pylist(),
     "polars": lambda reader: polars.DataFrame(reader)["value"].to_list(),
-    "pandas": lambda reader: pandas.DataFrame.from_arrow(reader)["value"].to_list(),
     "duckdb": lambda reader: [row[0] for row in duckdb.sql("select value from reader").fetchall()],
 }
+if hasattr(pandas.DataFrame, "from_arrow"):  # since pandas 3, which needs Python 3.11
+    LIBRARIES["pandas"] = lambda reader: pandas.DataFrame.from_arrow(reader)["value"].to_list()
 
 
 def stream_of(reader, schema=None):
