@@ -37,7 +37,7 @@ from jlog.writer import Writer
 
 if TYPE_CHECKING:
     from jlog import archive
-    from jlog._core.work.tasks import Task
+    from jlog._core.work.task import Task
     from jlog.care.statistics import Stats, SubscriberStats
     from jlog.query.scan import scan
     from jlog.repair.report import RepairReport
@@ -49,7 +49,7 @@ else:
         "RepairReport": "jlog.repair.report",
         "Stats": "jlog.care.statistics",
         "SubscriberStats": "jlog.care.statistics",
-        "Task": "jlog._core.work.tasks",
+        "Task": "jlog._core.work.task",
         "Worker": "jlog.working.worker",
         "scan": "jlog.query.scan",
     }

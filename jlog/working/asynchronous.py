@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 from jlog._core.system.lock import AT_ONCE, NEVER
-from jlog._core.work.tasks import Interrupt, Task, TaskSource
+from jlog._core.work.task import Task
+from jlog._core.work.tasks import Interrupt, TaskSource
 
 TURN_SECONDS = 0.002  # for tasks that are there already, before other coroutines get their turn
 

@@ -6,7 +6,8 @@ import json
 import threading
 
 from jlog._core.system.lock import Deadline
-from jlog._core.work.tasks import Task, TaskSource
+from jlog._core.work.task import Task
+from jlog._core.work.tasks import TaskSource
 from jlog._core.work.window import REJECTING_BYTE
 from jlog.errors import JournalLocked
 from jlog.journal import Journal

@@ -12,7 +12,8 @@ from types import FrameType
 from typing import Any
 
 from jlog._core.system.lock import NEVER
-from jlog._core.work.tasks import Task, TaskSource
+from jlog._core.work.task import Task
+from jlog._core.work.tasks import TaskSource
 from jlog.errors import JournalClosed, JournalError, LeaseLost, PositionLost
 
 _log = logging.getLogger("jlog")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from jlog._core.read.cursor import Cursor
 from jlog._core.system.lock import NEVER, Deadline
 from jlog._core.system.notices import warn
-from jlog._core.work.tasks import Task, TaskSource
+from jlog._core.work.task import Task
+from jlog._core.work.tasks import TaskSource
 from jlog.care.passed_segments import PassedSegments
 from jlog.errors import JournalClosed, JournalError, LeaseLost, PositionLost
 from jlog.options import check_lock_timeout, check_timeout

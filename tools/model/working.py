@@ -3,7 +3,7 @@
 This is a small model of its own. Each store into the mapped file is a step, and a worker may be killed between any two. The entries
 and `next` are true; `ready` stands for all that is derived from them. A lease may end at any moment, and a delay too.
 
-Models: pyx/work/entries.h, pyx/work/window.h, pyx/work/window.pyx, pyx/work/tasks.pyx.
+Models: pyx/work/entries.h, pyx/work/window.h, pyx/work/window.pyx, pyx/work/task.pyx, pyx/work/tasks.pyx.
 """
 
 from operator import attrgetter
