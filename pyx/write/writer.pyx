@@ -26,7 +26,7 @@ from jlog._core.records.rows cimport body_of_arrow
 from jlog._core.write.attachment import attach, detach
 from jlog._core.append.operations import closed_error
 from jlog._core.system.lock import NEVER, when_nothing_is_held
-from jlog.errors import JournalLocked, JournalMoved, RecordTooLarge
+from jlog.errors import JournalClosed, JournalLocked, JournalMoved, RecordTooLarge
 
 cdef extern from "Python.h":
     ctypedef struct PyMethodDef:
@@ -172,32 +172,26 @@ cdef class Writer(Appender):
                     if page.sync_mode != JLOG_SYNC_APPEND:
                         return jlog_number(sequence)
                     return self.durable(self.attachment, jlog_number(sequence), self.deadline())
-        return self.append_slowly(value, key, headers, timestamp_us)
+        return self.append_slowly(value, key, headers, timestamp_us, True)
+
+    def _append_unsynced(self, value, key, headers, timestamp_us):
+        """Appends one record as append does, and does not wait for a sync, whatever the journal's `sync` is."""
+        return self.append_slowly(value, key, headers, timestamp_us, False)
 
     cdef object durable(self, Attachment attachment, sequence, Deadline deadline):
         """Syncs the records that a call with sync="append" has appended from `sequence` on. Returns `sequence`."""
         try:
             attachment.make_durable(deadline)
-        except JournalLocked as error:
-            raise JournalLocked(f"{self.path}: this call appended its records, from sequence {sequence} on, and they can be "
-                                "read, but they are not durable yet: another process held the append lock, or was writing a "
-                                "block, for the whole lock_timeout. If that process is stopped, continue or end it. Then call "
-                                "sync(); do not append the records again") from error
-        except JournalMoved as error:
-            raise JournalMoved(f"{error} (this call appended its records, from sequence {sequence} on, and they can be read in "
-                               "the journal that was moved, if it still exists, but they may not be durable)") from error
-        except OSError as error:
-            raise OSError(error.errno, f"{error.strerror} (this call appended its records, from sequence {sequence} on, and "
-                                       "they can be read, but they are not durable: do not append them again)",
-                          error.filename) from error
+        except (JournalLocked, JournalMoved, OSError) as error:
+            raise not_durable(self.path, error, sequence) from error
         return sequence
 
-    cdef object append_slowly(self, value, key, headers, timestamp_us):
+    cdef object append_slowly(self, value, key, headers, timestamp_us, bint waits):
         cdef EncodedRecords body
         cdef int64_t sequence, now_us
         cdef jlog_page *page
         if key is None and headers is None and timestamp_us is None and value is not None:
-            return self.extend_values((as_bytes(value, "value"),), None)
+            return self.extend_values((as_bytes(value, "value"),), None, waits)
         body = EncodedRecords()
         body.add(value, key, headers, timestamp_us)
         self.ensure_open()
@@ -209,10 +203,10 @@ cdef class Writer(Appender):
                 jlog_unlock(&page.append_lock)
                 jlog_wake(page)
                 if sequence >= 0:
-                    if page.sync_mode != JLOG_SYNC_APPEND:
+                    if not waits or page.sync_mode != JLOG_SYNC_APPEND:
                         return jlog_number(sequence)
                     return self.durable(self.attachment, jlog_number(sequence), self.deadline())
-        return self.extend_body(body, None)
+        return self.append_body(body, None, waits)
 
     def extend(self, values, /, keys=None, headers=None, timestamps_us=None, state=None):
         """Appends all of `values`, or none: readers see them together, and a crash leaves all or nothing. Returns the
@@ -232,7 +226,7 @@ cdef class Writer(Appender):
         if columns == [None, None, None]:
             plain = plain_items(items)
             if plain is not None:
-                return self.extend_values(plain, state)
+                return self.extend_values(plain, state, True)
         body = EncodedRecords()
         body.add_columns(items, *columns)
         return self.extend_body(body, state)
@@ -290,13 +284,13 @@ cdef class Writer(Appender):
         call."""
         return EncodedRecords()
 
-    cdef object extend_values(self, tuple items, state):
+    cdef object extend_values(self, tuple items, state, bint waits):
         """Appends values without keys, headers and timestamps. They are encoded under the lock, straight into the buffer."""
         cdef Attachment attachment
         cdef Append append
         cdef uint64_t total = 0
         if state:
-            return self.extend_body(EncodedRecords.of_values(items), state)
+            return self.append_body(EncodedRecords.of_values(items), state, waits)
         if not items:
             return self.next_sequence
         for value in items:
@@ -305,7 +299,7 @@ cdef class Writer(Appender):
                 raise RecordTooLarge(f"a value has at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB), not {len(value)}")
         attachment = self.opened()
         if not self.buffered or total + JLOG_BASE_BYTES > self.buffer.page.capacity:
-            return self.extend_body(EncodedRecords.of_values(items), None)
+            return self.append_body(EncodedRecords.of_values(items), None, waits)
         memset(&append, 0, sizeof(append))
         append.new.head.kind = APPEND
         append.items = <void *> items
@@ -315,21 +309,25 @@ cdef class Writer(Appender):
         # Pinned, because the next steps let other threads run, and one of them may close this writer.
         attachment.pin()
         try:
-            return self.run_append(attachment, &append)
+            return self.run_append(attachment, &append, waits)
         finally:
             attachment.unpin()
 
-    cdef object run_append(self, Attachment attachment, Append *append):
+    cdef object run_append(self, Attachment attachment, Append *append, bint waits):
+        """Carries the append through. `waits`: whether it waits for a sync where the journal syncs each append."""
         cdef Deadline deadline = self.deadline()
         attachment.operations.run(&append.new.head, deadline)
         sequence = jlog_number(append.new.sequence)
         jlog_make_spare_numbers()
-        if attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
+        if not waits or attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
             return sequence
         return self.durable(attachment, sequence, deadline)
 
     def extend_body(self, EncodedRecords body not None, state=None):
         """Appends the records of a body, all or none. Returns the sequence of the first. A body can be appended only once."""
+        return self.append_body(body, state, True)
+
+    cdef object append_body(self, EncodedRecords body, state, bint waits):
         cdef Attachment attachment = self.opened()
         body.take()
         if not state and body.count == 0:
@@ -337,11 +335,11 @@ cdef class Writer(Appender):
         # Pinned, because the next steps let other threads run, and one of them may close this writer.
         attachment.pin()
         try:
-            return self.extend_pinned(attachment, body, state)
+            return self.extend_pinned(attachment, body, state, waits)
         finally:
             attachment.unpin()
 
-    cdef object extend_pinned(self, Attachment attachment, EncodedRecords body, state):
+    cdef object extend_pinned(self, Attachment attachment, EncodedRecords body, state, bint waits):
         cdef jlog_page *page = attachment.process.buffer.page
         cdef Append append
         memset(&append, 0, sizeof(append))
@@ -356,7 +354,7 @@ cdef class Writer(Appender):
             make_direct(&append, page.codec)
         else:
             body.describe(&append.new.records)
-        return self.run_append(attachment, &append)
+        return self.run_append(attachment, &append, waits)
 
     # --- Flushing and closing -----------------------------------------------------------------------------------
 
@@ -432,6 +430,23 @@ def detach_quietly(Attachment attachment not None, deadline) -> None:
         detach(attachment, wait=False, deadline=deadline)
     except Exception as error:  # noqa: BLE001
         warn(attachment.path, "closing it", error)
+
+
+def not_durable(str path not None, error not None, sequence):
+    """Returns the error of a call whose records are appended from `sequence` on, and whose sync has failed with `error`."""
+    if isinstance(error, JournalLocked):
+        return JournalLocked(f"{path}: this call appended its records, from sequence {sequence} on, and they can be "
+                             "read, but they are not durable yet: another process held the append lock, or was writing a "
+                             "block, for the whole lock_timeout. If that process is stopped, continue or end it. Then call "
+                             "sync(); do not append the records again")
+    if isinstance(error, JournalMoved):
+        return JournalMoved(f"{error} (this call appended its records, from sequence {sequence} on, and they can be read in "
+                            "the journal that was moved, if it still exists, but they may not be durable)")
+    if isinstance(error, JournalClosed):
+        return JournalClosed(f"{error} (this call appended its records, from sequence {sequence} on, and they can be read, "
+                             "but they may not be durable)")
+    return OSError(error.errno, f"{error.strerror} (this call appended its records, from sequence {sequence} on, and "
+                                "they can be read, but they are not durable: do not append them again)", error.filename)
 
 
 def with_own_append(cls):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from jlog._core.system.lock import Deadline
 from jlog._core.write import writer
 from jlog.care.cleaning import Cleaner
-from jlog.errors import JournalMoved, JournalNotFound
+from jlog.errors import JournalClosed, JournalLocked, JournalMoved, JournalNotFound
 from jlog.options import Compression, Retention, Roll, Sync, check_lock_timeout
 from jlog.storage.attaching import MetaPolicy
 from jlog.storage.creation import writer_options
 from jlog.system.filesystem import journal_path
+from jlog.writer.syncing import AsyncSyncs
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["Writer"]
 
@@ -48,8 +53,9 @@ class Writer(writer.Writer):
     create: False raises JournalNotFound instead of creating the journal.
     """
 
-    __slots__ = ("_given",)
+    __slots__ = ("_given", "_syncs")
     _given: dict[str, Any]
+    _syncs: AsyncSyncs
 
     def __init__(
         self,
@@ -98,6 +104,33 @@ class Writer(writer.Writer):
                 # It was deleted or moved since it was found or created.
         given = {"precommit": precommit, "exclusive": exclusive, "lock_timeout": lock_timeout, "create": create}
         self._given = {**options, **given}
+        self._syncs = AsyncSyncs()
+
+    async def append_durable(
+        self,
+        value: Buffer | None,
+        /,
+        *,
+        key: Buffer | None = None,
+        headers: Iterable[tuple[str, Buffer | None]] | Mapping[str, Buffer | None] | None = None,
+        timestamp_us: int | None = None,
+    ) -> int:
+        """Appends one record as append does, and returns its sequence once the record survives a power loss, whatever `sync`
+        the journal has. All coroutines that wait, of all event loops, share one fdatasync, and one thread of this writer makes
+        it. If the coroutine is cancelled, the record is appended all the same.
+
+        Raises as append does, with nothing appended. An error of the sync says that the record is appended.
+        """
+        sequence = self._append_unsynced(value, key, headers, timestamp_us)
+        try:
+            await self._syncs.wait(self.sync)
+        except (JournalClosed, JournalLocked, JournalMoved, OSError) as error:
+            raise writer.not_durable(self.path, error, sequence) from error
+        return sequence
+
+    async def sync_async(self) -> None:
+        """Does what sync does, for coroutines: all that wait, of all event loops, share one fdatasync. Raises as sync does."""
+        await self._syncs.wait(self.sync)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open, (self.path, self._given)
