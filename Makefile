@@ -25,8 +25,9 @@ PYTHONS ?= $(shell for python in python3.10 python3.11 python3.12 python3.13 pyt
 release = .venv/bin/python
 test = .venv-test/bin/python
 install = $(1) -m pip install --quiet --no-build-isolation --no-compile
+compile = $(1) -m pip install -v --no-build-isolation --no-compile --no-deps
 install_release = $(call install,$(release)) -C build-dir=build/release
-install_test = $(call install,$(test)) -C build-dir=build/test -C cmake.define.JLOG_FAILPOINTS=ON
+install_test = $(call install,$(test))
 
 # What runs a Kafka broker. Installed where that may be done; without it those tests skip, and say how.
 JAVA := maven default-jre-headless
@@ -44,21 +45,26 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
 		printf '  make %-14s %s\n' "$$target" "$$text"; done
 
-demo: .venv/.installed$(if $(KAFKA),-kafka) pyspark ## shows what jlog does, in a minute; INPUT='FILE…' runs it on files of yours; KAFKA=1 also through a broker
-	$(step) --show "the demo" $(if $(KAFKA),tools/kafka-broker sh -c '$(release) docs/examples/demo/run.py --spark --kafka "$$KAFKA" $(INPUT)',$(release) docs/examples/demo/run.py --spark $(INPUT))
+# Spark is fetched while jlog is compiled and shown. The demo's stdin ends when that is done.
+demo: .venv/.packages ## shows what jlog does, in a minute; INPUT='FILE…' on files of yours; SPARK=0 without Spark; KAFKA=1 also through a broker
+	@$(if $(filter 0,$(SPARK)),,[ -e .venv/.packages-spark ] || echo "         Spark, 450 MB, is fetched meanwhile; SPARK=0 leaves it out")
+	@{ $(if $(filter 0,$(SPARK)),:,$(MAKE) pyspark 2>&1); } | { $(MAKE) .venv/.installed$(if $(KAFKA),-kafka) </dev/null && \
+		tools/step --show "the demo" $(if $(KAFKA),tools/kafka-broker sh -c '$(run_demo) --kafka "$$KAFKA" $(INPUT)',$(run_demo) $(INPUT)); }
+
+run_demo = $(release) docs/examples/demo/run.py $(if $(filter 0,$(SPARK)),,--spark --after-stdin)
 
 # Large, and of no use without Java: the demo says what it lacks, and the rest of it stands.
-pyspark: .venv/.installed
-	@if command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ]; then $(MAKE) .venv/.installed-spark || true; fi
+pyspark: .venv/.packages
+	@if command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ]; then $(MAKE) .venv/.packages-spark || true; fi
 
 kafka: ## a small Kafka broker to try things on, until Ctrl-C; needs Java and Maven
 	@tools/kafka-broker $(ARGS)
 
 test: ready ## runs the tests; ARGS='-k torn' are pytest's arguments
-	$(test) -m pytest -n auto --dist loadgroup $(ARGS)
+	$(step) --show "the tests" $(test) -m pytest -n auto --dist loadgroup $(ARGS)
 
 test-all: ready ## runs those tests too that take long: every kill, every state of the models; ARGS as for test
-	$(test) -m pytest -n auto --dist loadgroup --exhaustive $(ARGS)
+	$(step) --show "all tests" $(test) -m pytest -n auto --dist loadgroup --exhaustive $(ARGS)
 
 weekly: ready ## runs the programs that look for mistakes, for an hour each; ARGS='torture --seconds 600' is one of them
 	@$(test) tools/weekly.py $(ARGS)
@@ -121,12 +127,22 @@ clean: ## removes all that these commands have made
 	rm -rf build dist .venv .venv-test .venv-sanitized .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find jlog tests bench tools -name __pycache__ -prune -exec rm -rf {} +
 
-.venv/.installed: .venv/.tools $(COMPILED)
-	$(step) "jlog, compiled" $(install_release) -e .
+.venv/.installed: .venv/.packages $(COMPILED)
+	$(step) "jlog, compiled" $(call compile,$(release)) -C build-dir=build/release -e .
 	@touch $@
 
 .venv/.installed-%: .venv/.installed
 	$(step) "what $* needs" $(install_release) -e '.[$*]'
+	@touch $@
+
+.venv/.packages: .venv/.tools pyproject.toml tools/requirements.py
+	@$(release) tools/requirements.py sql >.venv/requirements.txt
+	$(step) "the packages that jlog needs" $(call install,$(release)) -r .venv/requirements.txt
+	@touch $@
+
+.venv/.packages-%: .venv/.packages
+	@$(release) tools/requirements.py $* >.venv/$*.txt
+	$(step) "what $* needs" $(call install,$(release)) -r .venv/$*.txt
 	@touch $@
 
 .venv-test/.installed: .venv-test/.tools $(COMPILED)
@@ -134,7 +150,7 @@ clean: ## removes all that these commands have made
 	@touch $@
 
 .venv-test/.core: .venv-test/.tools $(COMPILED)
-	$(step) "jlog for the tests, compiled" $(install_test) --no-deps -e .
+	$(step) "jlog for the tests, compiled" $(call compile,$(test)) -C build-dir=build/test -C cmake.define.JLOG_FAILPOINTS=ON -e .
 	@touch $@
 
 .venv-test/.packages: .venv-test/.tools pyproject.toml tools/requirements.py

@@ -1,7 +1,8 @@
 """Records a command at a terminal as an SVG that plays in a browser: `recording.py FILE.svg COMMAND…`.
 
-The command runs at a real terminal, and the SVG shows each line when the terminal showed it. The recording is of its lines, so
-the command must print one after the other, as `jlogtool demo` does. Pauses are cut to PAUSE_SECONDS.
+The command runs at a real terminal, and the SVG shows each line when the terminal showed it as it stayed. The recording is of
+its lines, so the command must print one after the other, as `jlogtool demo` does. Pauses are cut to PAUSE_SECONDS. It begins
+with the end, so that a page shows the result at once, and then plays from the start.
 
 Other recorders do not give what the README needs, a drawing of text that follows dark screens: agg draws a GIF of asciinema's
 recordings, and termtosvg is no longer maintained.
@@ -32,6 +33,7 @@ LINES_SEEN = 28
 PAUSE_SECONDS = 1.2
 FIRST_SECONDS = 1.0
 LAST_SECONDS = 12.0  # the end stays so long before the recording begins again
+FIRST_END_SECONDS = 6.0  # and so long at first
 
 CHARACTER = 7.83  # width and height of a character, in pixels of the drawing
 ROW = 18
@@ -45,13 +47,19 @@ text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mo
 .bold { font-weight: 700; }
 .typed { fill: #0a5fb4; font-weight: 700; }
 .bar { fill: #6a737d; }
-.lines { animation: scroll var(--length) step-end infinite; }
-.line { animation: var(--length) step-end infinite; }
+.red { fill: #b42318; }
+.green { fill: #1a7f37; }
+.magenta { fill: #8250df; }
+.lines { animation: scroll var(--length) step-end var(--first) infinite; }
+.line { animation: var(--length) step-end var(--first) infinite; }
 @media (prefers-color-scheme: dark) {
   .window { fill: #14181d; stroke: #3a424c; }
   text { fill: #dde3ea; }
   .typed { fill: #7ab8ff; }
   .bar { fill: #97a1ac; }
+  .red { fill: #ff8d82; }
+  .green { fill: #6fdd8b; }
+  .magenta { fill: #d2a8ff; }
 }
 """
 STILL = "@media (prefers-reduced-motion: reduce) { .line { animation: none; } .lines { animation: none; transform: %s; } }"
@@ -66,7 +74,7 @@ class Line:
 
 
 class Recorder:
-    """A screen that is long enough to keep all lines, and the time at which each was first shown."""
+    """A screen that is long enough to keep all lines, and the time at which each was shown as it stayed."""
 
     def __init__(self) -> None:
         self._screen = pyte.Screen(COLUMNS, LINES_MAX)
@@ -79,9 +87,9 @@ class Recorder:
         now = time.monotonic()
         self._second += min(now - self._last, PAUSE_SECONDS)
         self._last = now
+        self._screen.dirty.clear()
         self._stream.feed(shown)
-        for number in range(self._screen.cursor.y + 1):
-            self._seconds.setdefault(number, self._second)
+        self._seconds.update(dict.fromkeys(self._screen.dirty, self._second))
 
     def lines(self) -> list[Line]:
         if self._screen.cursor.y == LINES_MAX - 1:
@@ -90,8 +98,9 @@ class Recorder:
 
     def _parts(self, number: int) -> Iterator[tuple[str, str]]:
         cells = [self._screen.buffer[number][column] for column in range(COLUMNS)]
-        for bold, run in groupby(cells, key=lambda cell: cell.bold):
-            yield "bold" if bold else "", "".join(cell.data for cell in run)
+        for (bold, colour), run in groupby(cells, key=lambda cell: (cell.bold, cell.fg)):
+            style = [name for name in ("bold" * bold, colour) if name and name != "default"]
+            yield " ".join(style), "".join(cell.data for cell in run)
 
 
 def record(command: list[str]) -> list[Line]:
@@ -157,7 +166,7 @@ def draw(typed: str, lines: list[Line]) -> str:
         pause=PAUSE_SECONDS,
         margin=MARGIN,
         bar=BAR,
-        rules="\n".join([f"svg {{ --length: {length:.2f}s; }}", STYLE.strip(), *_keyframes(lines, length), still]),
+        rules="\n".join([f"svg {{ --length: {length:.2f}s; --first: {FIRST_END_SECONDS - length:.2f}s; }}", STYLE.strip(), *_keyframes(lines, length), still]),
         lines="\n".join(drawn),
     )
 

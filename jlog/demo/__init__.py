@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 import jlog
 from jlog.demo.fleet import Broken, Fleet
 from jlog.demo.input import NoInput
-from jlog.demo.steps import STEPS, Demo
+from jlog.demo.screen import Screen
+from jlog.demo.steps import LAST_STEPS, SCRATCH, STEPS, Demo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,16 +27,15 @@ def run(inputs: list[str], more: Sequence[Callable[[Demo], None]] = ()) -> int:
     """Shows jlog on the lines of the files named, or below the directories named; without any, on the sources of Python's
     standard library. Returns the exit code: 0 only if every acknowledged record is proved to be delivered.
 
-    Works in a temporary directory, which is removed, or in a new one below $JLOG_DEMO_DIR, which is kept. `more` are steps
-    that follow those of the demo.
+    Works in a new directory below $JLOG_DEMO_DIR, or else below the temporary directory. The journal stays there, unless the
+    demo fails without $JLOG_DEMO_DIR. `more` are steps that follow those which prove the result.
     """
     try:
         with _directory() as directory, Fleet() as fleet:
-            demo = Demo(inputs, directory, fleet, Console(highlight=False, markup=False, emoji=False))
-            for step in (*STEPS, *more):
-                step(demo)
-            if os.environ.get(KEEP):
-                demo.say(f"kept: {demo.journal}")
+            demo = Demo(inputs, directory, fleet, Screen())
+            with demo.screen.counting(demo.progress_text):
+                for step in (*STEPS, *more, *LAST_STEPS):
+                    step(demo)
             return 0
     except (NoInput, Broken, jlog.JournalError, OSError) as error:
         failed = "FAILED: " if isinstance(error, (Broken, jlog.JournalError)) else ""
@@ -53,10 +53,14 @@ def _place_of(error: Exception) -> str:
 
 @contextmanager
 def _directory() -> Iterator[str]:
-    kept_in = os.environ.get(KEEP)
+    kept_in = os.environ.get(KEEP) or None
     if kept_in:
         os.makedirs(kept_in, exist_ok=True)
-        yield tempfile.mkdtemp(prefix="jlog-demo-", dir=kept_in)
-        return
-    with tempfile.TemporaryDirectory(prefix="jlog-demo-") as directory:
+    directory = tempfile.mkdtemp(prefix="jlog-demo-", dir=kept_in)
+    try:
         yield directory
+    except BaseException:
+        if not kept_in:
+            shutil.rmtree(directory)
+        raise
+    shutil.rmtree(os.path.join(directory, SCRATCH))

@@ -34,11 +34,9 @@ class FleetProcess:
 
 @final
 class Fleet:
-    """The processes by name. Each sends pairs: what it says, and what belongs to that. `tick` is called about once a second
-    while the fleet waits for them."""
+    """The processes by name. Each sends pairs: what it says, and what belongs to that."""
 
-    def __init__(self, tick: Callable[[], None] = lambda: None) -> None:
-        self.tick = tick
+    def __init__(self) -> None:
         self._members: dict[str, FleetProcess] = {}
 
     def __enter__(self) -> Fleet:
@@ -88,12 +86,9 @@ class Fleet:
         member.connection.close()
 
     def _listen(self) -> None:
-        """Waits until a process says something, or a second has passed."""
+        """Waits until a process says something."""
         by_connection = {member.connection: name for name, member in self._members.items() if member.open}
-        ready = wait(list(by_connection), timeout=1)
-        if not ready:
-            self.tick()
-        for connection in ready:
+        for connection in wait(list(by_connection)):
             assert isinstance(connection, Connection)
             name = by_connection[connection]
             try:

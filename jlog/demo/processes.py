@@ -6,6 +6,7 @@ import hashlib
 import os
 import pickle
 import signal
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,13 +79,14 @@ def produce(link: Connection, task: Task) -> None:
     with jlog.Writer(task.journal) as writer:
         if task.is_restart:
             done = _resume(link, task)
+        began, resumed = time.monotonic(), done
         for key, line in task.source.part(task.begin + done, task.end):
             done += 1
             writer.append(line, key=key, headers=[(task.name, b"%d" % done)])
             task.progress[task.slot] = done
             while done == stop:
                 stop = next(stops, None)
-    link.send(("done", done))
+        link.send(("done", (began, time.monotonic(), done - resumed)))
 
 
 def _resume(link: Connection, task: Task) -> int:
@@ -108,7 +110,7 @@ class SubscriberProcess:
     def __init__(self, link: Connection, task: Task) -> None:
         self.link = link
         self.task = task
-        self.ledger = f"{task.journal}-{task.name}"
+        self.ledger = f"{task.source.path}-{task.name}"
         self.next_sequence = 0
         self.chains: Chains = {}
         if task.is_restart:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from datetime import datetime, timezone
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -16,11 +18,12 @@ import jlog
 from jlog.demo.fleet import SPAWN, Broken, Fleet
 from jlog.demo.input import Input, take
 from jlog.demo.processes import CHECKPOINT, END, Chains, Task, chain_of, produce, subscribe
+from jlog.demo.screen import KILLED, RESUMED, REWOUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rich.console import Console
+    from jlog.demo.screen import Screen
 
 PRODUCERS = ("producer-1", "producer-2", "producer-3", "producer-4")
 SUBSCRIBERS = ("audit", "index")
@@ -28,6 +31,8 @@ KILLED_PRODUCER = PRODUCERS[0]  # has a line wherever there is one
 KILLED_SUBSCRIBER, REWOUND_SUBSCRIBER = SUBSCRIBERS
 PRECOMMIT_BYTES = 128 << 10
 SEGMENT_BYTES = 4 << 20
+SCRATCH = "scratch"  # the directory of what is not kept
+QUERY = "SELECT key AS file, count(*) AS lines FROM demo WHERE key IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 5"
 
 
 class Demo:
@@ -36,9 +41,8 @@ class Demo:
     source: Input
     tasks: dict[str, Task]
     accounts: dict[str, tuple[int, Chains]]  # how many records each subscriber was given twice, and all that it was given
-    moment: datetime  # a time at which lines were appended
     started: float
-    written: float
+    spans: list[tuple[float, float, int]]  # of each producer's last life: from when to when it appended how many lines
     delivered: float
     to_be_redelivered: int
     replayed: int
@@ -46,22 +50,29 @@ class Demo:
     segments_removed: int
     stored_part: float
 
-    def __init__(self, inputs: list[str], directory: str, fleet: Fleet, console: Console) -> None:
+    def __init__(self, inputs: list[str], directory: str, fleet: Fleet, screen: Screen) -> None:
         self.inputs = inputs
         self.fleet = fleet
-        self.console = console
+        self.screen = screen
+        self.say = screen.say
+        self.directory = directory
         self.journal = os.path.join(directory, "journal")
+        self.scratch = os.path.join(directory, SCRATCH)
+        os.mkdir(self.scratch)
         self.progress = SPAWN.RawArray("Q", len(PRODUCERS) + len(SUBSCRIBERS))
+        self.shown = 0, time.monotonic()  # lines acknowledged, and when
+        self.activity = "reading the input"
         self.kills = 0
 
-    def say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True)
-
-    def say_progress(self) -> None:
+    def progress_text(self) -> str:
+        """Returns what the demo is at, for the line that counts: while lines are appended, at which rate."""
+        (before, then), now = self.shown, time.monotonic()
+        self.shown = self.acknowledged, now
+        if self.acknowledged == before:
+            return self.activity
         delivered = zip(SUBSCRIBERS, self.progress[len(PRODUCERS) :], strict=True)
         read = ", ".join(f"{name} {end:,}" for name, end in delivered)
-        segments = count_of(len(jlog.Journal(self.journal).segments()), "segment")
-        self.say(f"  … {self.acknowledged:,} lines acknowledged; read: {read}; {segments}")
+        return f"{self.acknowledged:,} lines acknowledged, {(self.acknowledged - before) / (now - then):,.0f}/s; read: {read}"
 
     @property
     def acknowledged(self) -> int:
@@ -77,7 +88,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def take_input(demo: Demo) -> None:
-    source = demo.source = take(demo.inputs, f"{demo.journal}-input")
+    source = demo.source = take(demo.inputs, os.path.join(demo.scratch, "input"))
     what = "the sources of Python's standard library" if not demo.inputs else "the input"
     first = "the beginning of " if source.is_cut else ""
     unreadable = f"; {source.unreadable:,} more cannot be read" if source.unreadable else ""
@@ -96,7 +107,6 @@ def create_journal(demo: Demo) -> None:
 
 def start_processes(demo: Demo) -> None:
     lines = demo.source.lines
-    demo.fleet.tick = demo.say_progress
     bounds = [-(-lines * number // len(PRODUCERS)) for number in range(len(PRODUCERS) + 1)]
     parts = [*zip(PRODUCERS, bounds, bounds[1:], strict=False), *((name, 0, lines) for name in SUBSCRIBERS)]
     demo.tasks = {
@@ -118,6 +128,7 @@ def start_processes(demo: Demo) -> None:
     for name in SUBSCRIBERS:
         demo.fleet.wait_for(name, "reading")
     demo.started = time.monotonic()
+    demo.activity = "the processes start"
     for name in PRODUCERS:
         demo.fleet.start(name, produce, demo.tasks[name])
     demo.say(f"{len(PRODUCERS)} producer processes append line by line, {len(SUBSCRIBERS)} subscriber processes read")
@@ -142,13 +153,12 @@ def kill_producer(demo: Demo) -> None:
     acknowledged, found = fleet.wait_for(name, "resumed")
     jlog.Journal(demo.journal).remove_checkpoint(name)
     more = " (the kill came between an append and its acknowledgement)" if found > acknowledged else ""
-    demo.say(f"kill -9 {name} after {acknowledged:,} acknowledged lines; the journal has {found:,} of its lines{more}")
-    demo.say(f"{name} is started again, and goes on after them")
+    demo.say(f"kill -9 {name} after {acknowledged:,} acknowledged lines; the journal has {found:,} of its lines{more}", KILLED)
+    demo.say(f"resumed: {name} is started again, and goes on after them", RESUMED)
 
 
 def take_checkpoint(demo: Demo) -> None:
     position = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "checkpoint")
-    demo.moment = datetime.now(timezone.utc)
     demo.say(f"the subscriber {REWOUND_SUBSCRIBER} took the checkpoint {CHECKPOINT!r} at record {position:,}")
 
 
@@ -160,14 +170,15 @@ def kill_subscriber(demo: Demo) -> None:
     demo.restart(name, subscribe)
     committed = fleet.wait_for(name, "reading")
     demo.to_be_redelivered = delivered - committed
-    demo.say(f"kill -9 {name} at record {delivered:,}; started again, it reads on from its last commit, {committed:,}")
+    demo.say(f"kill -9 {name} at record {delivered:,}", KILLED)
+    demo.say(f"resumed: {name} is started again, and reads on from its last commit, {committed:,}", RESUMED)
 
 
 def finish(demo: Demo) -> None:
+    demo.activity = "the subscribers read to the end"
+    demo.spans = [demo.fleet.wait_for(name, "done") for name in PRODUCERS]
     for name in PRODUCERS:
-        demo.fleet.wait_for(name, "done")
         demo.fleet.wait_for_the_end(name)
-    demo.written = time.monotonic()
     with jlog.Writer(demo.journal) as writer:
         writer.append(b"", headers=[(END, None)])
     demo.accounts = {name: demo.fleet.wait_for(name, "all read") for name in SUBSCRIBERS}
@@ -176,9 +187,12 @@ def finish(demo: Demo) -> None:
 
 
 def seek_time(demo: Demo) -> None:
-    """Checks that the record found is the first at or after the moment: the one before it is earlier."""
-    moment = demo.moment
+    """Checks that the record found is the first at or after the middle of the time: the one before it is earlier."""
     with jlog.Reader(demo.journal, start="end") as reader:
+        (last,) = reader.read_backward(1)
+        reader.seek("begin")
+        first = next(iter(reader))
+        moment = first.timestamp + (last.timestamp - first.timestamp) / 2
         reader.seek(moment)
         found = reader.position
         later = next(iter(reader))
@@ -186,17 +200,18 @@ def seek_time(demo: Demo) -> None:
         earlier = reader.read_backward(1)
     if later.timestamp < moment or any(record.timestamp >= moment for record in earlier):
         raise Broken(f"the first record from {moment} on is not {found}")
-    demo.say(f"a reader looked for the time {moment:%H:%M:%S.%f} UTC: the first record from then on is {found:,}")
+    demo.say(f"a reader looked for a time in the middle, {moment:%H:%M:%S.%f} UTC: the first record from then on is {found:,}")
 
 
 def rewind(demo: Demo) -> None:
     demo.replayed = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "replayed")
     for name in SUBSCRIBERS:
         demo.fleet.wait_for_the_end(name)
-    demo.say(f"{REWOUND_SUBSCRIBER} went back to {CHECKPOINT!r} and read {demo.replayed:,} records once more: the same")
+    demo.say(f"rewound: {REWOUND_SUBSCRIBER} went back to {CHECKPOINT!r} and read {demo.replayed:,} records once more: the same", REWOUND)
 
 
 def verify_and_clean(demo: Demo) -> None:
+    demo.activity = "all is compared with the input"
     journal = jlog.Journal(demo.journal)
     report = journal.verify()
     if not report.ok:
@@ -204,12 +219,11 @@ def verify_and_clean(demo: Demo) -> None:
     blocks = [block for _, block in journal.blocks() if not isinstance(block, jlog.Damage)]
     demo.stored_part = sum(block.stored_bytes for block in blocks) / sum(block.raw_bytes for block in blocks)
     demo.segments_created = 1 + journal.stats().counters["rolls"]
-    journal.remove_checkpoint(CHECKPOINT)
     journal.clean()
     demo.segments_removed = demo.segments_created - len(journal.segments())
     segments = count_of(demo.segments_created, "segment")
-    demo.say(f"`jlogtool verify` finds no damage in the {report.records:,} records that the checkpoint has kept")
-    demo.say(f"the checkpoint is removed, and with it {demo.segments_removed} of {segments}: both subscribers have read them")
+    demo.say(f"`jlogtool verify` finds no damage in the {report.records:,} records that the checkpoint keeps")
+    demo.say(f"{demo.segments_removed} of {segments} are removed: both subscribers and the checkpoint have passed them")
 
 
 def prove(demo: Demo) -> None:
@@ -230,7 +244,8 @@ def prove(demo: Demo) -> None:
         found += [f"{name}: {difference}" for difference in differences(expected, chains)]
     if found:
         raise Broken("\n  ".join(found))
-    demo.console.print(table(demo))
+    demo.screen.console.print(table(demo))
+    demo.say("proved: nothing lost, nothing out of order, nothing changed", RESUMED)
 
 
 def differences(expected: Chains, delivered: Chains) -> Iterator[str]:
@@ -243,14 +258,16 @@ def differences(expected: Chains, delivered: Chains) -> Iterator[str]:
 
 def table(demo: Demo) -> Table:
     lines, megabytes, readers = demo.source.lines, demo.source.size_bytes / 1e6, len(SUBSCRIBERS)
-    writing, reading = demo.written - demo.started, demo.delivered - demo.started
+    reading = demo.delivered - demo.started
+    written, writing = sum(count for *_, count in demo.spans), _covered(demo.spans)
     found = Table(title="jlog demo", show_header=False, title_justify="left", min_width=60)
     found.add_column(style="bold")
     found.add_column()
     found.add_row("records", f"{lines:,} ({megabytes:,.1f} MB of values), each appended by itself")
-    found.add_row("written", f"{_rate(lines, megabytes, writing)}, processes started and killed included")
+    if written:
+        found.add_row("written", f"{_rate(written, megabytes * written / lines, writing)}, while the producers appended")
     found.add_row("delivered", f"{_rate(readers * lines, readers * megabytes, reading)}, to {readers} subscribers")
-    segments = f"{demo.segments_created} created, {demo.segments_removed} removed once both subscribers had read them"
+    segments = f"{demo.segments_created} created, {demo.segments_removed} removed once all had passed them"
     found.add_row("segments", segments)
     found.add_row("compression", f"blocks take {demo.stored_part:.0%} of the bytes of their records")
     found.add_row("kills", f"{demo.kills} survived; {demo.to_be_redelivered:,} uncommitted records delivered again")
@@ -267,6 +284,41 @@ def _rate(records: int, megabytes: float, seconds: float) -> str:
     return f"{records / seconds:,.0f} records/s, {megabytes / seconds:,.1f} MB/s"
 
 
+def _covered(spans: list[tuple[float, float, int]]) -> float:
+    """Returns the seconds in which at least one producer appended."""
+    covered, until = 0.0, 0.0
+    for begin, end, _ in sorted(spans):
+        covered += max(0.0, end - max(begin, until))
+        until = max(end, until)
+    return covered
+
+
+def tool() -> str:
+    """Returns jlogtool as one types it here."""
+    beside = os.path.join(os.path.dirname(sys.executable), "jlogtool")
+    return "jlogtool" if shutil.which("jlogtool") else os.path.relpath(beside)
+
+
+def ask(demo: Demo) -> None:
+    """Shows what `jlogtool sql` answers on the journal, where DuckDB is installed."""
+    arguments = ["sql", QUERY, f"demo={demo.journal}"]
+    if find_spec("duckdb") is None:
+        demo.say("the journal answers SQL, too: pip install 'pyjlog[sql]'")
+        return
+    demo.say(f"$ {tool()} {shlex.join(arguments)}", "bold")
+    seen = subprocess.run([sys.executable, "-m", "jlog.cli", *arguments], capture_output=True, text=True, check=False)
+    if seen.returncode != 0:
+        raise Broken(f"jlogtool sql: {seen.stderr.strip()}")
+    demo.say(seen.stdout.rstrip())
+
+
+def say_what_next(demo: Demo) -> None:
+    demo.say(f"\nThe journal stays: {demo.journal} (rm -r {demo.directory} removes it). Type next:")
+    demo.say(f"  {tool()} info {demo.journal}", "bold")
+    demo.say(f"  {tool()} rewind {demo.journal} {REWOUND_SUBSCRIBER} {CHECKPOINT}", "bold")
+    demo.say(f"  {tool()} read --limit 10 {demo.journal} {REWOUND_SUBSCRIBER}", "bold")
+
+
 STEPS: tuple[Callable[[Demo], None], ...] = (
     take_input,
     create_journal,
@@ -281,3 +333,4 @@ STEPS: tuple[Callable[[Demo], None], ...] = (
     verify_and_clean,
     prove,
 )
+LAST_STEPS: tuple[Callable[[Demo], None], ...] = (ask, say_what_next)

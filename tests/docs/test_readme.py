@@ -48,10 +48,11 @@ def test_the_recording_needs_nothing_from_elsewhere() -> None:
 
 
 def test_a_recording_shows_each_line_when_the_terminal_did() -> None:
-    lines = recording.record([sys.executable, "-c", "print('one'); print('\\x1b[1mtwo\\x1b[0m & three')"])
+    program = "print('one'); print('live', end='\\r'); print('\\x1b[1;31mtwo\\x1b[0m & three')"
+    lines = recording.record([sys.executable, "-c", program])
     drawing = ElementTree.fromstring(recording.draw("try", lines))
     assert shown(drawing) == ["$ try", "one", "two & three"]
-    assert [text.text for text in drawing.iter(f"{SVG}text") if text.get("class") == "bold"] == ["two"]
+    assert [text.text for text in drawing.iter(f"{SVG}text") if text.get("class") == "bold red"] == ["two"]
     seconds = [line.second for line in lines]
     assert seconds == sorted(seconds)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -50,3 +51,30 @@ def test_a_python_that_is_missing_or_too_old_is_told_with_its_packages(tmp_path:
         (tmp_path / folder).mkdir()
         _, lines = asked(tmp_path / folder, *lacking)
         assert lines[0] == f"{said}, no C compiler: apt-get install {packages}"
+
+
+def step(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([ROOT / "tools" / "step", *command], capture_output=True, text=True, check=False)
+
+
+def test_a_step_says_what_was_done_and_in_how_many_seconds() -> None:
+    done = step("tea", "echo", "unseen")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r" +\d+ s  tea\n", done.stdout)
+
+
+def test_a_step_that_takes_long_counts_and_says_how_far_a_compilation_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "goes on")
+    command = ["sh", "-c", f"echo '[37/82] core'; read line <'{tmp_path / 'goes on'}'"]
+    with subprocess.Popen([ROOT / "tools" / "step", "jlog, compiled", *command], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        first = running.stdout.readline()
+        (tmp_path / "goes on").write_text("\n")
+        last = running.stdout.readlines()[-1]
+    assert re.fullmatch(r" +\d+ s  jlog, compiled … \[37/82\]\n", first)
+    assert re.fullmatch(r" +\d+ s  jlog, compiled\n", last)
+
+
+def test_of_a_step_that_fails_the_output_is_shown() -> None:
+    done = step("tea", "sh", "-c", "echo no water; exit 3")
+    assert (done.returncode, done.stderr) == (3, "tea: failed\nno water\n")

@@ -30,4 +30,5 @@ def test_sql_counts_the_records_that_the_journal_holds(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "journal, Spark, Parquet: 1,234 records" in done.stdout
-    assert [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith("jlog")] == []
+    (kept,) = (tmp_path / "tmp").glob("jlog-demo-*")
+    assert sorted(path.name for path in kept.iterdir()) == ["journal", "lake"]

@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("inputs", metavar="INPUT", nargs="*", help="a file or a directory; by default, Python's own sources")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="moves the same lines to a topic of this broker, and back")
     parser.add_argument("--spark", action="store_true", help="moves them to Parquet with Spark, and queries them with SQL")
+    parser.add_argument("--after-stdin", action="store_true", help="Spark is being installed until stdin ends")
     options = parser.parse_args()
     parts: list[Callable[[Demo], None]] = []
     if options.kafka is not None:
@@ -30,7 +31,7 @@ def main() -> int:
     if options.spark:
         from through_spark import through_spark
 
-        parts.append(through_spark)
+        parts.append(partial(through_spark, after_stdin=options.after_stdin))
     try:
         with ended_orderly():
             return jlog.demo.run(options.inputs, parts)

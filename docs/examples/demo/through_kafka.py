@@ -27,7 +27,8 @@ def through_kafka(demo: Demo, address: str) -> None:
     from jlog.kafka import BrokerError, delete_journal
 
     url = f"kafka://{address}/{TOPIC}-{os.getpid()}"
-    there, back = demo.journal + "-to-kafka", demo.journal + "-from-kafka"
+    there, back = os.path.join(demo.scratch, "to-kafka"), os.path.join(demo.scratch, "from-kafka")
+    demo.activity = "the lines go to Kafka and back"
     fill(demo, there)
     try:
         _move(demo, ["to-kafka", there, url, "--subscriber", SUBSCRIBER], lambda: _mirrored(there))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import os
 import subprocess
@@ -25,8 +26,13 @@ QUERY = f"""
 """
 
 
-def through_spark(demo: Demo) -> None:
-    """Runs where Spark is installed; elsewhere it prints what to install."""
+def through_spark(demo: Demo, *, after_stdin: bool) -> None:
+    """Runs where Spark is installed; elsewhere it prints what to install. `make demo` installs it until stdin ends."""
+    if after_stdin:
+        demo.say("the same records go to a table with Spark, which is being installed since the start; SPARK=0 leaves it out")
+        demo.activity = "Spark is being installed"
+        sys.stdin.read()
+        importlib.invalidate_caches()
     try:
         from jlog.spark.session import missing
 
@@ -36,14 +42,14 @@ def through_spark(demo: Demo) -> None:
     if command:
         if not has_java():
             command = f"install Java ({INSTALL_JAVA}) and run `make demo` again, which brings Spark"
-        demo.say(f"this is all. An optional part takes the lines to Parquet with Spark. To see it: {command}")
+        demo.say(f"without Spark this part is left out, which takes the lines to Parquet. To see it: {command}")
         return
-    journal, lake = demo.journal + "-to-spark", os.path.join(os.path.dirname(demo.journal), "lake")
+    journal, lake = os.path.join(demo.scratch, "to-spark"), os.path.join(demo.directory, "lake")
+    demo.activity = "Spark starts, and takes the lines to Parquet"
     fill(demo, journal)
-    demo.say("Spark starts, and takes the lines to Parquet …")
     found = _pipeline(journal, lake)
     _check(demo, journal, found)
-    demo.console.print(_table(found["query"]))
+    demo.screen.console.print(_table(found["query"]))
     demo.say(f"journal, Spark, Parquet: {found['records_out']:,} records, and the query counts what the journal holds")
 
 

@@ -16,8 +16,8 @@ def demo(inputs: tuple[str, ...]) -> None:
     """Show in a minute how jlog works: on the lines of each INPUT, a file or a directory, or on source files of
     Python's.
 
-    Works in a temporary directory, which it removes, or in a new one below $JLOG_DEMO_DIR, which it keeps. Changes
-    nothing else. Exits with 0 only if every acknowledged record is proved to be delivered.
+    Works in a new directory below $JLOG_DEMO_DIR, or else below the temporary directory, and leaves the journal there.
+    Changes nothing else. Exits with 0 only if every acknowledged record is proved to be delivered.
 
     \b
     Examples:
