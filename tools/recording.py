@@ -153,6 +153,7 @@ def draw(typed: str, lines: list[Line]) -> str:
     length = lines[-1].second + LAST_SECONDS
     seen_width, seen_height = round(COLUMNS * CHARACTER), min(len(lines), LINES_SEEN) * ROW
     width, height = seen_width + 2 * MARGIN, BAR + seen_height + MARGIN
+    timing = f"svg {{ --length: {length:.2f}s; --first: {FIRST_END_SECONDS - length:.2f}s; }}"
     still = STILL % _moved(len(lines))
     drawn = [f'<g class="line" style="animation-name: at{at}">{_text(at, line)}</g>' for at, line in enumerate(lines)]
     return DRAWING.format(
@@ -166,7 +167,7 @@ def draw(typed: str, lines: list[Line]) -> str:
         pause=PAUSE_SECONDS,
         margin=MARGIN,
         bar=BAR,
-        rules="\n".join([f"svg {{ --length: {length:.2f}s; --first: {FIRST_END_SECONDS - length:.2f}s; }}", STYLE.strip(), *_keyframes(lines, length), still]),
+        rules="\n".join([timing, STYLE.strip(), *_keyframes(lines, length), still]),
         lines="\n".join(drawn),
     )
 

@@ -207,7 +207,10 @@ def rewind(demo: Demo) -> None:
     demo.replayed = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "replayed")
     for name in SUBSCRIBERS:
         demo.fleet.wait_for_the_end(name)
-    demo.say(f"rewound: {REWOUND_SUBSCRIBER} went back to {CHECKPOINT!r} and read {demo.replayed:,} records once more: the same", REWOUND)
+    demo.say(
+        f"rewound: {REWOUND_SUBSCRIBER} went back to {CHECKPOINT!r} and read {demo.replayed:,} records once more: the same",
+        REWOUND,
+    )
 
 
 def verify_and_clean(demo: Demo) -> None:
