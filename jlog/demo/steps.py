@@ -304,6 +304,7 @@ def tool() -> str:
 
 def ask(demo: Demo) -> None:
     """Shows what `jlogtool sql` answers on the journal, where DuckDB is installed."""
+    demo.activity = "the journal is asked"
     arguments = ["sql", QUERY, f"demo={demo.journal}"]
     if find_spec("duckdb") is None:
         demo.say("the journal answers SQL, too: pip install 'pyjlog[sql]'")
