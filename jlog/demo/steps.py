@@ -70,9 +70,8 @@ class Demo:
         self.shown = self.acknowledged, now
         if self.acknowledged == before:
             return self.activity
-        delivered = zip(SUBSCRIBERS, self.progress[len(PRODUCERS) :], strict=True)
-        read = ", ".join(f"{name} {end:,}" for name, end in delivered)
-        return f"{self.acknowledged:,} lines acknowledged, {(self.acknowledged - before) / (now - then):,.0f}/s; read: {read}"
+        read = " and ".join(f"{end:,}" for end in self.progress[len(PRODUCERS) :])
+        return f"{self.acknowledged:,} appended, {(self.acknowledged - before) / (now - then):,.0f}/s; {read} read"
 
     @property
     def acknowledged(self) -> int:
