@@ -35,8 +35,8 @@ tail orders                                 | 0 | third
 roll orders                                 | 0 |
 verify orders                               | 0 |
 clean orders                                | 0 | first record
-work orders jobs --until-end -- cat         | 0 | second
-work orders dying --until-end --max-attempts 1 --dead-letters dead -- false | 0 | false ended with 1
+work orders jobs --until-end -- python -c "print(input())" | 0 | second
+work orders dying --until-end --max-attempts 1 --dead-letters dead -- python -c "raise SystemExit(1)" | 0 | python ended with 1
 work-retry dead orders                      | 0 | 3
 stats orders                                | 0 | billing
 top --interval 0.1 orders                   | 0 | orders
