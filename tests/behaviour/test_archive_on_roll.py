@@ -11,8 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of, values
 from cli.command import do, run, start
 from jlog.archive.store import ArchiveFolder
-from patience import HUNG_SECONDS
+from patience import HUNG_SECONDS, wait_until
 
 ON_S3 = pytest.param("s3", marks=pytest.mark.xdist_group("s3"))
 
@@ -64,13 +63,6 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     monkeypatch.setattr(ArchiveFolder, "put", wait)
     return go_on
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    until = time.monotonic() + HUNG_SECONDS
-    while not holds():
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.01)
 
 
 def archived(url: str) -> list[bytes | None]:

@@ -1,7 +1,6 @@
 """Following journals in event loops."""
 
 import asyncio
-import os
 import threading
 import time
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ import jlog
 from behaviour.journals import SMALL, fill, value_of
 from crash.tampering import flip
 from elsewhere import mounted_by, read_only, run_python
-from patience import HUNG_SECONDS
+from patience import HUNG_SECONDS, wait_until
 from processes.children import nobody_follows, somebody_follows
 
 
@@ -22,10 +21,7 @@ def watching() -> list[str]:
 
 def nobody_watches() -> None:
     """Waits until the thread that waits for the loops has gone."""
-    guard = time.monotonic() + HUNG_SECONDS
-    while watching():
-        assert time.monotonic() < guard, "the waiting thread is still there"
-        os.sched_yield()
+    wait_until(lambda: not watching(), complaint="the waiting thread is still there")
 
 
 async def until_asked(*paths) -> None:

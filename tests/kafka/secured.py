@@ -34,8 +34,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 from kafka_broker import Broker
 
-from kafka.witness import Witness, wait_until
-from patience import HUNG_SECONDS
+from kafka.witness import Witness
+from patience import HUNG_SECONDS, wait_until
 
 PASSWORD = "geheim-9f2c"
 AUDIENCE = "kafka"

@@ -12,7 +12,8 @@ import jlog
 from jlog.kafka import BrokerError, TopicChanged
 from jlog.kafka.client.records import KafkaRecord
 from jlog.urls import create_journal, open_journal, open_reader, open_writer
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 
 def test_a_url_names_one_partition(witness, topic, url):

@@ -20,8 +20,8 @@ from jlog.kafka.ends.topic_source import TopicSource
 from jlog.kafka.topic import writer as topic_writer
 from jlog.urls import open_reader, open_writer
 from kafka.processes import captured, fill, position, run_to_end
-from kafka.witness import Witness, numbered, wait_until
-from patience import HUNG_SECONDS
+from kafka.witness import Witness, numbered
+from patience import HUNG_SECONDS, wait_until
 
 # Shorter than the broker is away. Those of jlog and the client, which they stand for, are of up to a minute.
 SHORT = {"transaction.timeout.ms": 4000, "message.timeout.ms": 3000, "socket.timeout.ms": 2000}

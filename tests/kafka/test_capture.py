@@ -11,8 +11,8 @@ import jlog
 from jlog.kafka import Capture, Lag, Mirror, TopicChanged, status, verify
 from jlog.kafka.client import lag as kafka_lag
 from kafka.secured import PLAIN_AND_SECURED
-from kafka.witness import fields_of_journal, numbered, wait_until
-from patience import HUNG_SECONDS
+from kafka.witness import fields_of_journal, numbered
+from patience import HUNG_SECONDS, wait_until
 
 
 @pytest.fixture

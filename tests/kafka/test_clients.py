@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 import jlog
 from jlog.kafka import Capture, Mirror
 from kafka.processes import fill
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 
 def clients():

@@ -12,7 +12,8 @@ import pytest
 from kafka_broker import Broker
 
 from kafka.processes import Process, fill, position, run_to_end
-from kafka.witness import Witness, wait_until
+from kafka.witness import Witness
+from patience import wait_until
 from spark.clusters import Cluster, skip_without_namespaces
 
 RECORDS = 100_000

@@ -15,8 +15,8 @@ import pytest
 import jlog
 from cli.terminal import terminal
 from kafka.processes import Process, discard
-from kafka.witness import numbered, wait_until
-from patience import HUNG_SECONDS
+from kafka.witness import numbered
+from patience import HUNG_SECONDS, wait_until
 
 TOOL = [sys.executable, "-m", "jlog.cli"]
 

@@ -12,7 +12,8 @@ from kafka_broker import Broker
 import jlog
 from jlog.kafka import Capture, Mirror
 from kafka.processes import captured
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 IDLE_MS = 1000
 ESTABLISHED = "01"  # states of a socket, as the kernel writes them

@@ -10,7 +10,8 @@ import exhaustive
 import jlog
 from jlog.kafka import Fenced, Mirror, status, verify
 from kafka.processes import captured, fill, not_mirrored, position, run_to_end
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 KILLS = exhaustive.count(5, 30)
 RECORDS = exhaustive.count(200_000, 1_000_000)

@@ -13,8 +13,8 @@ from jlog.kafka import BrokerError, Capture, Mirror, Mirrors, RecordRefused, Top
 from jlog.transform import transforming
 from jlog.urls import open_reader
 from kafka.processes import fill
-from kafka.witness import numbered, wait_until
-from patience import HUNG_SECONDS
+from kafka.witness import numbered
+from patience import HUNG_SECONDS, wait_until
 
 TOO_LARGE = bytes(5000)
 KILLED = """

@@ -13,7 +13,8 @@ from jlog.kafka import BrokerError, Capture, Mirror
 from kafka.processes import fill
 from kafka.secured import PASSWORD, Right, token_server
 from kafka.test_command import run
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 ALL_OF_ACME = [Right("all", kind, "acme.") for kind in ("topic", "group", "transactional id")]
 

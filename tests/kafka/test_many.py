@@ -14,7 +14,8 @@ import jlog
 from jlog.kafka import Capture, Mirror, Mirrors, Standby, TopicChanged, many
 from jlog.kafka.client import cluster
 from jlog.kafka.mirror_file import read_tables
-from kafka.witness import Witness, numbered, wait_until
+from kafka.witness import Witness, numbered
+from patience import wait_until
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from jlog.flow.metrics import FlowCollector
 from jlog.kafka import Mirrors, many
 from kafka.processes import fill
 from kafka.web import answer
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import jlog
 from jlog.kafka import Mirror, RecordRefused, TopicChanged, status, verify
 from jlog.kafka.client.partitioner import murmur2
 from kafka.secured import PLAIN_AND_SECURED
-from kafka.witness import fields_of_journal, numbered, wait_until
+from kafka.witness import fields_of_journal, numbered
+from patience import wait_until
 
 KEYS = [None, b"", b"a", b"key", b"another key"]
 

@@ -18,7 +18,7 @@ from jlog.kafka.client.python import PythonConsumer, PythonProducer
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
 from kafka.secured import PLAIN_AND_SECURED
-from kafka.witness import wait_until
+from patience import wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -10,7 +10,8 @@ from jlog.kafka.pair import find_pair
 from jlog.transform import transforming
 from kafka.processes import stored
 from kafka.test_command import do, do_json, run
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 
 @pytest.fixture

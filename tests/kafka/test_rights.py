@@ -17,7 +17,8 @@ from jlog.kafka import Capture, Mirror, Standby, positions, promote, status, ver
 from kafka.processes import captured, fill, position
 from kafka.secured import Right, Secured
 from kafka.test_command import run
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 TABLE = "jlog.mirror.{topic}.{uuid}"
 

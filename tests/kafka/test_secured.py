@@ -14,7 +14,8 @@ from jlog.kafka import BrokerError, Capture, Mirror, verify
 from jlog.kafka.client import clients
 from kafka.processes import captured, fill
 from kafka.secured import ANYTHING, Right, join_key_and_certificate, make_authority, make_certificate, set_password, started
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 REAUTHENTICATION_SECONDS = 1

@@ -6,7 +6,8 @@ import pytest
 
 import jlog
 from kafka.processes import captured, position
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 SLOW = {
     "one record": "    time.sleep(1_000_000)\n",

@@ -13,7 +13,7 @@ from jlog.care.numbering import continue_at
 from jlog.kafka import Mirror, Standby, TopicChanged, promote, verify
 from kafka.processes import Process, captured, position
 from kafka.test_topology import add_partitions
-from kafka.witness import wait_until
+from patience import wait_until
 
 NOW_US = int(time.time() * 1e6)  # brokers remove records with old times at once
 

@@ -14,8 +14,7 @@ import jlog
 from jlog.kafka import positions
 from kafka.processes import captured
 from kafka.test_standby import records
-from kafka.witness import wait_until
-from patience import HUNG_SECONDS
+from patience import HUNG_SECONDS, wait_until
 from spark.clusters import skip_without_namespaces
 
 APPEND = """

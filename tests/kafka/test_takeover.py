@@ -10,7 +10,7 @@ import jlog
 from jlog.kafka import Capture, Mirror, RecordRefused, TopicChanged
 from jlog.transform import transforming
 from kafka.processes import fill, position, run_to_end
-from kafka.witness import wait_until
+from patience import wait_until
 
 # Proves that a mirror ends its transaction itself, and not that it is quick: a broker does it after 60 s, and never sooner. So
 # the number is below that, to leave the rest to a busy machine.

@@ -17,8 +17,8 @@ from jlog.kafka.client.partitioner import partition_of_key
 from jlog.kafka.ends.topic_sink import TopicSink
 from kafka.processes import captured, fill, position, stored
 from kafka.web import answer
-from kafka.witness import Witness, numbered, wait_until
-from patience import HUNG_SECONDS
+from kafka.witness import Witness, numbered
+from patience import HUNG_SECONDS, wait_until
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from jlog.kafka import BrokerError, RecordRefused
 from jlog.transform import transforming
 from jlog.urls import create_journal, open_reader, open_writer
 from kafka.processes import HUNG_SECONDS, Process, discard
-from kafka.witness import numbered, wait_until
+from kafka.witness import numbered
+from patience import wait_until
 
 
 class Ends:

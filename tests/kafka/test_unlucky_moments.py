@@ -26,7 +26,8 @@ from jlog.kafka.ends.parts import Parts
 from kafka.processes import fill, stored
 from kafka.test_command import run
 from kafka.test_topology import capture, values
-from kafka.witness import Witness, numbered, wait_until
+from kafka.witness import Witness, numbered
+from patience import wait_until
 
 
 @pytest.fixture

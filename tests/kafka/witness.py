@@ -6,7 +6,7 @@ import ctypes
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 import jlog
-from patience import HUNG_SECONDS
+from patience import HUNG_SECONDS, wait_until
 
 ANSWER_SECONDS = 15.0
 
@@ -249,14 +249,6 @@ def fields_of_journal(path: Any, *, with_ours: bool = False) -> list[Fields]:
             )
             for record in reader
         ]
-
-
-def wait_until(true: Callable[[], object], seconds: float = HUNG_SECONDS) -> None:
-    """For what another process or the broker does; the time is a guard against hanging."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:

@@ -10,11 +10,11 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from patience import HUNG_SECONDS
+from patience import HUNG_SECONDS, wait_until
 from processes.forkserver import Forked
 from processes.units import Unit
 
@@ -211,22 +211,15 @@ def lock_word(path: Path, name: str = "append") -> int:
 
 def somebody_waits(path: Path, name: str = "append") -> None:
     """Waits until a process sleeps on the lock word."""
-    _until(lambda: bool(lock_word(path, name) & SLEEPERS), "nobody came to wait for the lock")
+    wait_until(lambda: lock_word(path, name) & SLEEPERS, complaint="nobody came to wait for the lock")
 
 
 def somebody_follows(path: Path) -> None:
     """Waits until a reader has asked to be woken: it sleeps, or is about to look for the last time before."""
-    _until(lambda: word_of(path, WAKE_FLAG) != 0, "nobody came to wait for records")
+    wait_until(lambda: word_of(path, WAKE_FLAG), complaint="nobody came to wait for records")
 
 
 def nobody_follows(path: Path) -> None:
     """Forgets who has asked before, and does not wait any more."""
     with open(path / "precommit", "r+b") as file:
         os.pwrite(file.fileno(), bytes(4), WAKE_FLAG)
-
-
-def _until(reached: Callable[[], bool], complaint: str) -> None:
-    guard = time.monotonic() + HUNG_SECONDS
-    while not reached():
-        assert time.monotonic() < guard, complaint
-        os.sched_yield()
