@@ -11,6 +11,7 @@ import google_crc32c
 
 import jlog
 import oracle
+from jlog._core.format.constants import BLOCK_HEADER_BYTES
 
 SMALL: dict[str, Any] = {
     "precommit": 4 << 10,
@@ -67,3 +68,12 @@ def backdate(path: str | os.PathLike[str], kind: str, name: str, moved: timedelt
         fields[2] = google_crc32c.value(oracle.POSITION.pack(*fields))
         oracle.POSITION.pack_into(content, at, *fields)
     file.write_bytes(content)
+
+
+def damage_block(path: str | os.PathLike[str], number: int) -> None:
+    """Damages a block, counted from 0 among those that have records."""
+    found = [(file, block) for file, block in jlog.Journal(path).blocks() if block.records]  # type: ignore[union-attr]
+    file, block = found[number]
+    with open(file, "r+b") as opened:
+        opened.seek(block.offset + BLOCK_HEADER_BYTES)
+        opened.write(b"damage")

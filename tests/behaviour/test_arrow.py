@@ -12,7 +12,7 @@ import pytest
 import jlog
 import oracle
 from behaviour.arrow_columns import SCHEMA
-from behaviour.journals import SMALL, fill, records, value_of
+from behaviour.journals import SMALL, damage_block, fill, records, value_of
 
 HEADERS = [("trace", b"1"), ("trace", b"2"), ("null", None), ("", b""), ("Größe ✓", b"\xff\x00")]
 # value, key, headers, timestamp_us
@@ -225,10 +225,7 @@ def test_records_before_damage_come_first_and_skipping_goes_on(path):
         for _ in range(3):
             fill(writer, 10)
             writer.roll()
-    file, block = [found for found in jlog.Journal(path).blocks() if found[1].records][1]
-    with open(file, "r+b") as opened:
-        opened.seek(block.offset + 100)
-        opened.write(b"damage")
+    damage_block(path, 1)
     with jlog.Reader(path) as reader:
         batches = reader.record_batches()
         assert next(batches).column("sequence").to_pylist() == list(range(10))

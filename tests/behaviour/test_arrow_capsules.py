@@ -14,7 +14,7 @@ import pytest
 
 import jlog
 from behaviour.arrow_columns import HEADERS, SCHEMA
-from behaviour.journals import SMALL, fill, records, values
+from behaviour.journals import SMALL, damage_block, fill, records, values
 
 TEXT_MAP = pyarrow.map_(pyarrow.string(), pyarrow.string())
 LIBRARIES = {
@@ -120,10 +120,7 @@ def test_damage_reaches_the_consumer_with_its_text_after_the_records_before_it(p
         for _ in range(3):
             fill(writer, 10)
             writer.roll()
-    file, block = [found for found in jlog.Journal(path).blocks() if found[1].records][1]
-    with open(file, "r+b") as opened:
-        opened.seek(block.offset + 100)
-        opened.write(b"damage")
+    damage_block(path, 1)
     with jlog.Reader(path) as reader:
         stream = stream_of(reader)
         assert stream.read_next_batch().num_rows == reader.position == 10

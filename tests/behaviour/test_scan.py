@@ -10,7 +10,7 @@ import pytest
 
 import jlog
 import jlog.query.scan
-from behaviour.journals import SMALL, fill, values
+from behaviour.journals import SMALL, damage_block, fill, values
 from jlog.query import duckdb_plan
 
 BEGIN = datetime(2026, 11, 25, 12, tzinfo=timezone.utc)
@@ -362,10 +362,7 @@ def test_text_and_json_together(path, writer):
 
 @pytest.mark.damage
 def test_damage_is_an_error_of_each_engine(timed):
-    file, block = [found for found in jlog.Journal(timed).blocks() if found[1].records][3]
-    with open(file, "r+b") as opened:
-        opened.seek(block.offset + 100)
-        opened.write(b"damage")
+    damage_block(timed, 3)
     scan = jlog.scan(timed)
     with pytest.raises(jlog.CorruptJournal):
         scan.to_arrow()

@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 import jlog
+from behaviour.journals import damage_block
 from cli.command import HUNG_SECONDS, do, run, start
 
 if TYPE_CHECKING:
@@ -93,11 +94,8 @@ def test_from_and_to_limit_the_records(app: Path) -> None:
 
 @pytest.mark.damage
 def test_damage_is_left_out_with_a_line_for_each_place_and_exit_code_3(segments: Path) -> None:
-    blocks = [found for found in jlog.Journal(segments).blocks() if found[1].records]
-    for file, block in (blocks[3], blocks[20]):
-        with open(file, "r+b") as opened:
-            opened.seek(block.offset + 72)
-            opened.write(b"damage")
+    for number in (3, 20):
+        damage_block(segments, number)
     statement = "SELECT count(*) AS n FROM app a JOIN app b USING (sequence) WHERE a.value IS NOT NULL"
     found = run("sql", statement, f"app={segments}", "--format", "jsonl")
     assert (found.code, found.json) == (3, {"n": 38})
