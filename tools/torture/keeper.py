@@ -3,17 +3,18 @@ records that it reads in copies, like a subscriber without a name."""
 
 from __future__ import annotations
 
-import shutil
-import time
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jlog
 from jlog import archive
-from torture.records import EXPECTED, Wrong
+from torture.errands import run_errands
+from torture.records import Wrong
 from torture.subscriber import saw
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torture.gate import Gate
     from torture.log import Log
 
@@ -34,21 +35,14 @@ def keep(spec: dict[str, Any], gate: Gate, log: Log) -> None:
     chance = Random(f"{spec['seed']} {spec['name']}")
     known = {"clean": _clean, "archive": _archive, "verify": _verify, "look": _look, "backup": _back_up, "restore": _restore}
     actions = [action for name, action in known.items() if name not in spec["without"]] + 2 * [_clean]
-    number = 0
-    while gate.is_open():
-        number += 1
-        work = f"{spec['scratch']}/{spec['name']}-{number}"
+
+    def run(work: Path) -> None:
         try:
-            chance.choice(actions)(Errand(spec, log, work))
+            chance.choice(actions)(Errand(spec, log, str(work)))
         except jlog.JournalLocked:
             log("! 0")
-        except OSError as error:
-            if error.errno not in EXPECTED:
-                raise
-            log("!", error.errno)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        time.sleep(chance.random() * 0.05)
+
+    run_errands(spec, gate, log, chance, 0.05, run)
 
 
 def _clean(errand: Errand) -> None:

@@ -15,6 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import jlog
+from torture.errands import run_errands
 from torture.records import EXPECTED, Wrong
 
 if TYPE_CHECKING:
@@ -63,23 +64,15 @@ MOVES: tuple[Callable[[Path, Path], Path | None], ...] = (_rename, _relink, _res
 
 def move(spec: dict[str, Any], gate: Gate, log: Log) -> None:
     chance = Random(f"{spec['seed']} {spec['name']}")
-    number = 0
-    while gate.is_open():
-        number += 1
-        work = Path(f"{spec['scratch']}/{spec['name']}-{number}")
-        try:
-            work.mkdir()
-            if chance.random() < 0.2:
-                _link(work)
-            else:
-                _move_once(work, chance)
-        except OSError as error:
-            if error.errno not in EXPECTED:
-                raise
-            log("!", error.errno)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        time.sleep(chance.random() * 0.2)
+
+    def run(work: Path) -> None:
+        work.mkdir()
+        if chance.random() < 0.2:
+            _link(work)
+        else:
+            _move_once(work, chance)
+
+    run_errands(spec, gate, log, chance, 0.2, run)
 
 
 def _move_once(work: Path, chance: Random) -> None:
