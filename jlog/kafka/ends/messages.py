@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -26,6 +27,7 @@ SPREAD_BITS = 10  # records without a key go to one partition 1024 at a time
 Key = Callable[[RecordLike], "bytes | None"]
 
 
+@dataclass(frozen=True)
 class Messages:
     """Sends records to the topic of this name, in the transactions.
 
@@ -34,22 +36,12 @@ class Messages:
     origin: returns headers that say where a record comes from, beside its own.
     """
 
-    def __init__(
-        self,
-        name: str,
-        transactions: Transactions,
-        stop: Stop,
-        *,
-        partition: int | None,
-        key: Key | None,
-        origin: Callable[[Any], Headers] | None,
-    ) -> None:
-        self._name = name
-        self._transactions = transactions
-        self._stop = stop
-        self._partition = partition
-        self._key = key
-        self._origin = origin
+    name: str
+    transactions: Transactions
+    stop: Stop
+    partition: int | None
+    key: Key | None
+    origin: Callable[[Any], Headers] | None
 
     def send(
         self, producer: AnyProducer, batch: Iterable[RecordLike], refuse: Refuse, partitions: int, rules: Rules
@@ -78,15 +70,10 @@ class Messages:
     def _builder(self, partitions: int, rules: Rules) -> Callable[[RecordLike], tuple[tuple[Any, ...], int]]:
         """Returns the function that turns a record into the arguments of produce(), and counts the bytes beside the value. It
         raises Refused for a record that the topic would refuse."""
-        name, key_of, origin, limit_bytes, needs_key = (
-            self._name,
-            self._key_of,
-            self._origin,
-            rules.limit_bytes,
-            rules.needs_key,
-        )
+        name, key_of, origin = self.name, self._key_of, self.origin
+        limit_bytes, needs_key = rules.limit_bytes, rules.needs_key
         earliest_ms, latest_ms = rules.times_ms()
-        spread = partitions > 1 and self._partition is None
+        spread = partitions > 1 and self.partition is None
 
         def message_of(record: RecordLike) -> tuple[tuple[Any, ...], int]:
             value, time_us, headers = record.value, record.timestamp_us, record.headers
@@ -102,17 +89,17 @@ class Messages:
                 headers = without_ours(headers)
             if origin is not None:
                 headers = [*headers, *origin(record)]
-            partition = partition_of(record, key, partitions) if spread else self._partition or 0
+            partition = partition_of(record, key, partitions) if spread else self.partition or 0
             beside = overhead_bytes_of(key, headers)
             return (name, value, key, partition, None, None, time_ms, *(([*headers],) if headers else ())), beside
 
         return message_of
 
     def _key_of(self, record: RecordLike) -> bytes | None:
-        if self._key is None:
+        if self.key is None:
             return record.key
         try:
-            return as_bytes(self._key(record), "key")
+            return as_bytes(self.key(record), "key")
         except Refused:
             raise
         except Exception as error:
@@ -120,29 +107,29 @@ class Messages:
 
     def _is_plain(self) -> bool:
         """Returns whether the core can build the messages: no Python function decides what is in them."""
-        return self._key in (None, no_key) and self._origin in (None, sequence_of, origin_for_standby)
+        return self.key in (None, no_key) and self.origin in (None, sequence_of, origin_for_standby)
 
     def _send_whole(
         self, producer: NativeProducer, batch: RecordBatch, refuse: Refuse, partitions: int, rules: Rules
     ) -> tuple[int, int]:
         """Does what send() does, without an object for each record."""
         sending = producer.sending(
-            self._name,
-            partition=self._partition,
+            self.name,
+            partition=self.partition,
             partitions=partitions,
             spread_bits=SPREAD_BITS,
-            without_key=self._key is no_key,
+            without_key=self.key is no_key,
             needs_key=rules.needs_key,
             limit_bytes=rules.limit_bytes,
             times_ms=rules.times_ms(),
             ours=OURS_PREFIX,
-            sequence_header=None if self._origin is None else SEQUENCE,
-            timestamp_header=TIMESTAMP if self._origin is origin_for_standby else None,
+            sequence_header=None if self.origin is None else SEQUENCE,
+            timestamp_header=TIMESTAMP if self.origin is origin_for_standby else None,
         )
         sending.begin(batch)
         while (code := sending.send()) != SENT:
             if code == KafkaError._QUEUE_FULL:
-                self._transactions.poll(self._stop.slice())
+                self.transactions.poll(self.stop.slice())
             elif code == NOT_PLAIN or code in REFUSED:
                 index = sending.index
                 record = batch[index]
@@ -151,14 +138,14 @@ class Messages:
                     break
                 sending.skip()
             else:
-                raise self._transactions.what_failed(KafkaException(KafkaError(code)), "producing")
+                raise self.transactions.what_failed(KafkaException(KafkaError(code)), "producing")
         return sending.value_bytes, sending.beside_bytes
 
     def _why_not(self, record: RecordLike, rules: Rules) -> str:
         """Returns why the core has not sent the record."""
         if any("\0" in name for name, _ in record.headers):
             return NUL
-        return rules.refusal(record, None if self._key is no_key else record.key) or "it is against a rule of the topic"
+        return rules.refusal(record, None if self.key is no_key else record.key) or "it is against a rule of the topic"
 
     def _produce_late(self, producer: AnyProducer, message: Sequence[Any]) -> str:
         """Produces a message that the client did not take. Returns why it refuses it; an empty text if it was only full."""
@@ -166,7 +153,7 @@ class Messages:
             self.produce(producer, *message)
         except KafkaException as error:
             if code_of(error) not in REFUSED:
-                raise self._transactions.what_failed(error, "producing") from None
+                raise self.transactions.what_failed(error, "producing") from None
             return describe(error.args[0])
         return ""
 
@@ -180,7 +167,7 @@ class Messages:
                     raise
             else:
                 return
-            self._transactions.poll(self._stop.slice())
+            self.transactions.poll(self.stop.slice())
 
 
 def no_key(_: RecordLike) -> None:
