@@ -24,8 +24,8 @@ from jlog.errors import (
 )
 from jlog.flow.records import NewRecord
 from jlog.interfaces import JournalProtocol, ReaderProtocol, RecordBatchProtocol, RecordProtocol, WriterProtocol
-from jlog.journal import Journal, Options
-from jlog.options import Retention
+from jlog.journal import Journal
+from jlog.options import Options, Retention
 from jlog.positions.position_files import Position
 from jlog.reading.reader import Reader
 from jlog.record import Record, RecordBatch

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +14,14 @@ from jlog._core.system.lock import Deadline
 from jlog.care.backup import backup
 from jlog.care.cleaning import archive_of, archive_sealed, clean, clean_if_free, roll_if_due
 from jlog.care.deletion import delete
-from jlog.care.retention import held_bytes, is_expired, now_us
+from jlog.care.standing import standing_positions
 from jlog.care.verify import Progress, Report, segment_ends, verify
 from jlog.errors import CorruptJournal, JournalError, SubscriberExists
 from jlog.html import SHOWN_ROWS, ends, records_table, table, time_text
 from jlog.options import (
     DEFAULTS,
     PRECOMMIT_DEFAULT,
-    Compression,
-    Retention,
-    Roll,
-    Sync,
+    Options,
     check_lock_timeout,
     check_options,
     check_precommit,
@@ -47,19 +43,6 @@ from jlog.system.filesystem import journal_path
 if TYPE_CHECKING:
     from jlog.care.statistics import Stats, StatsSource
     from jlog.repair.report import RepairReport
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options that belong to the journal and not to one writer."""
-
-    precommit: int
-    compression: Compression
-    segment_bytes: int
-    roll: Roll
-    sync: Sync
-    sync_interval: float
-    retention: Retention = field(default_factory=Retention)
 
 
 class Journal:
@@ -233,32 +216,7 @@ class Journal:
         return self._positions(CHECKPOINT)
 
     def _positions(self, kind: str) -> dict[str, Position]:
-        first, end = self.first_sequence, self.next_sequence
-        retention = retention_of(read_meta(self._path).options)
-        now = now_us()
-        found = {}
-        for name, at in position_files.standing(self._path, self._meta, kind, now=True):
-            busy = kind == SUBSCRIBER and position_files.is_held(self._path, self._meta, name)
-            sequence = first if at is None else at.sequence
-            lag = self._gaps.records_between(max(first, sequence), end)
-            if at is None:
-                found[name] = Position(sequence, lag, busy, damaged=True)
-                continue
-            expired = kind == SUBSCRIBER and is_expired(self._path, self._meta, at, retention)
-            idle = max(0, now - at.moved_us) / 1e6
-            work = work_files.shared_work(self._path, self._meta, name, sequence, lag) if kind == SUBSCRIBER else None
-            found[name] = Position(sequence, lag, busy, at.moved_us, idle_seconds=idle, expired=expired, work=work)
-        return self._with_held_bytes(found)
-
-    def _with_held_bytes(self, found: dict[str, Position]) -> dict[str, Position]:
-        lowest = min((at.sequence for at in found.values()), default=None)
-        if lowest is None:
-            return found
-        held = held_bytes(segments_now(self._path, self._meta, lowest), [at.sequence for at in found.values()])
-        return {
-            name: at if at.expired else replace(at, held_bytes=size)
-            for (name, at), size in zip(found.items(), held, strict=True)
-        }
+        return standing_positions(self._path, self._meta, kind, self._gaps, self.first_sequence, self.next_sequence)
 
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
         """Creates a subscriber, at `start` or at the position of another one. Raises SubscriberExists where the name is
@@ -283,22 +241,17 @@ class Journal:
 
     def set_subscriber(self, name: str, position: Start) -> None:
         """Moves a subscriber durably. Raises SubscriberBusy while a Reader or a Worker has its name."""
-        with position_files.table_locked(self._path, self._deadline()):
-            file = position_files.hold(self._path, self._meta, name)
-            try:
-                sequence = self._kept(self._find(position))
-                work_files.forget(self._path, self._meta, name)
-                file.write(sequence)
-                file.sync()
-            finally:
-                file.close()
+        self._move(name, lambda: self._find(position))
 
     def rewind(self, name: str, checkpoint: str) -> None:
         """Moves a subscriber back to a checkpoint, durably. Raises SubscriberBusy while a Reader or a Worker has its name."""
+        self._move(name, lambda: self._stands_at(CHECKPOINT, checkpoint))
+
+    def _move(self, name: str, find: Callable[[], int]) -> None:
         with position_files.table_locked(self._path, self._deadline()):
             file = position_files.hold(self._path, self._meta, name)
             try:
-                sequence = self._kept(self._stands_at(CHECKPOINT, checkpoint))
+                sequence = self._kept(find())
                 work_files.forget(self._path, self._meta, name)
                 file.write(sequence)
                 file.sync()
@@ -428,19 +381,8 @@ class Journal:
         """Returns what `jlogtool info --json` prints."""
         segments = self.segments()
         meta = read_meta(self._path)
-        found = self.subscribers()
-        subscribers = [{"name": name, "sequence": at.sequence, "lag": at.lag, "busy": at.busy} for name, at in found.items()]
-        dead = [
-            {
-                "name": name,
-                "idle_seconds": at.idle_seconds,
-                "held_bytes": at.held_bytes,
-                "expired": at.expired,
-            }
-            for name, at in found.items()
-            if at.dead or at.expired
-        ]
-        checkpoints = [{"name": name, "sequence": at.sequence, "lag": at.lag} for name, at in self.checkpoints().items()]
+        subscribers, checkpoints = self.subscribers(), self.checkpoints()
+        dead = {name: at for name, at in subscribers.items() if at.dead or at.expired}
         return {
             "path": self._path,
             "uuid": self.uuid,
@@ -453,8 +395,12 @@ class Journal:
             "segments": len(segments),
             **meta.options,
             "retention": retention_fields(retention_of(meta.options)),
-            "subscribers": subscribers,
-            "dead": dead,
-            "checkpoints": checkpoints,
+            "subscribers": _fields_of(subscribers, "sequence", "lag", "busy"),
+            "dead": _fields_of(dead, "idle_seconds", "held_bytes", "expired"),
+            "checkpoints": _fields_of(checkpoints, "sequence", "lag"),
             "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.gaps()],
         }
+
+
+def _fields_of(positions: Mapping[str, Position], *fields: str) -> list[dict[str, Any]]:
+    return [{"name": name, **{field: getattr(at, field) for field in fields}} for name, at in positions.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -227,6 +227,19 @@ def _age_of(name: str, seconds: Any) -> timedelta:
         return timedelta(seconds=seconds)
     except OverflowError:
         raise ValueError(f"{name} has more seconds than a timedelta holds; write None for no limit") from None
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options that belong to the journal and not to one writer."""
+
+    precommit: int
+    compression: Compression
+    segment_bytes: int
+    roll: Roll
+    sync: Sync
+    sync_interval: float
+    retention: Retention = field(default_factory=Retention)
 
 
 DEFAULTS: dict[str, Any] = {
