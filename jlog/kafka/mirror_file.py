@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from fnmatch import fnmatchcase
 from functools import partial
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -24,6 +23,7 @@ from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import is_ours
 from jlog.kafka.client.settings import Settings, from_surroundings
+from jlog.kafka.client.topology import matches
 from jlog.kafka.client.url import SCHEME, parse_any
 from jlog.kafka.mirrors import Capture, Mirror
 from jlog.writer import Writer
@@ -102,16 +102,12 @@ def find_captures(
         return [_job(Capture, f"{SCHEME}{at.servers}/{several}", journal, {**options, "exclude": unwanted}, journal, several)]
     cluster = Cluster(Settings(at, options["config"], ends=["source"]), stop)
     cluster.check()
-    names = [name for name in cluster.names() if not is_ours(name) and not _matches(name, unwanted)]
+    names = [name for name in cluster.names() if not is_ours(name) and not matches(name, unwanted)]
     for pattern in wanted:
-        if not any(fnmatchcase(name, pattern) for name in names):
+        if not any(matches(name, [pattern]) for name in names):
             say(f"nothing matches {pattern}")
-    places = {name: journal.replace("{topic}", name) for name in names if _matches(name, wanted)}
+    places = {name: journal.replace("{topic}", name) for name in names if matches(name, wanted)}
     return [_job(Capture, f"{SCHEME}{at.servers}/{name}", to, options, to, name) for name, to in places.items()]
-
-
-def _matches(name: str, patterns: Collection[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _several(value: Texts) -> Collection[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from jlog.flow.ends import SourcePosition
@@ -16,6 +15,7 @@ from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import identity_of_topics
 from jlog.kafka.client.settings import Config, End, Settings
+from jlog.kafka.client.topology import matches
 from jlog.kafka.client.url import SCHEME, parse, parse_topics
 from jlog.kafka.ends.topic_sink import read_source_positions as positions_in_topic
 
@@ -58,7 +58,7 @@ def positions(
     for part, source_position in stored.items():
         if journal is not None and part == journal.uuid:
             found.append(PartPosition(journal.path, int(source_position["sequence"]), int(source_position["begin"])))
-        elif any(fnmatchcase(part.rpartition("/")[0], wanted) for wanted in topics):
+        elif matches(part.rpartition("/")[0], topics):
             found.append(PartPosition(part, int(source_position["offset"]), int(source_position["begin"])))
     return sorted(found, key=_by_partition)
 

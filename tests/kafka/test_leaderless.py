@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import NewPartitions, NewTopic
 from kafka_broker import Broker
 
 import jlog
@@ -32,11 +32,22 @@ class Two:
         self.topic = "leaderless"
         self.witness.produce("other", [b""], transactions=1)  # the first broker coordinates all transactions
         self.second = Broker(directory / "2", joins=self.first).start()
-        new = NewTopic(self.topic, 2, replica_assignment=[[1], [2]])
-        self.witness.admin.create_topics([new])[self.topic].result(HUNG_SECONDS)
-        self.url = self.witness.url(self.topic)
+        self.url = self.make(self.topic, [[1], [2]])
         for partition in range(2):
             self.witness.produce(self.topic, numbered(10), partition=partition)
+
+    def make(self, topic, replicas):
+        """Creates a topic with a partition for each of these lists of brokers. Returns its URL."""
+        new = NewTopic(topic, len(replicas), replica_assignment=replicas)
+        self.witness.admin.create_topics([new])[topic].result(HUNG_SECONDS)
+        return self.witness.url(topic)
+
+    def grow(self, topic, replicas):
+        """Adds partitions to the topic, and waits until they have leaders."""
+        count = self.witness.partitions(topic) + len(replicas)
+        new = NewPartitions(topic, count, replica_assignment=replicas)
+        self.witness.admin.create_partitions([new])[topic].result(HUNG_SECONDS)
+        wait_until(lambda: self.witness.has_leaders(topic, count))
 
     def close(self):
         for broker in (self.second, self.first):
@@ -117,6 +128,27 @@ def test_a_capture_begins_without_a_partition_that_it_knows_and_waits_for_its_en
     assert again.stats.records in (1, 2)  # the last one came before or after the end was asked for
     Capture(two.url, tmp_path / "copy", until_end=True).run()
     assert verify(tmp_path / "copy", two.url).ok
+
+
+def test_a_capture_to_the_end_waits_for_partitions_that_it_has_never_read(two, tmp_path):
+    """What comes first of an added partition is not skipped either, whatever start says: it is new for the capture."""
+    url = two.make("grown", [[2]])
+    two.witness.produce("grown", numbered(10))
+    Capture(url, tmp_path / "copy", until_end=True).run()
+    two.grow("grown", [[1], [2]])
+    for partition in (1, 2):
+        two.witness.produce("grown", numbered(10, 10 * partition), partition=partition)
+    two.second.kill()
+    cluster = Cluster(Settings(parse(url)))
+    wait_until(lambda: leaderless(cluster, "grown") == (0, 2))
+    capture = Capture(url, tmp_path / "copy", until_end=True, start="end")
+    thread = threading.Thread(target=capture.run)
+    thread.start()
+    wait_until(lambda: "partitions 0, 2 of topic grown have no leader" in capture.stats.problem)
+    two.second.start()
+    thread.join()
+    with jlog.Reader(tmp_path / "copy") as reader:
+        assert sorted(reader.values(), key=int) == numbered(30)
 
 
 def test_a_mirror_says_which_partition_takes_no_record(two, tmp_path):

@@ -64,10 +64,10 @@ class Witness:
         wait_until(lambda: self._create(new))
         wait_until(lambda: self.exists(topic))
         if partitions > 1:
-            wait_until(lambda: self._has_leaders(topic, partitions))
+            wait_until(lambda: self.has_leaders(topic, partitions))
         return self.url(topic)
 
-    def _has_leaders(self, topic: str, partitions: int) -> bool:
+    def has_leaders(self, topic: str, partitions: int) -> bool:
         """A busy broker takes a while to lead hundreds of partitions. Another client asks, since one that knew an earlier topic
         of this name asks for the leaders of that one for ever."""
         asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}

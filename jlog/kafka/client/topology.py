@@ -114,4 +114,9 @@ def matching_topics(cluster: Cluster, wanted: Sequence[str], exclude: Collection
             found.append(name)
         else:
             found += [one for one in there if fnmatchcase(one, name) and not is_ours(one)]
-    return [name for name in dict.fromkeys(found) if not any(fnmatchcase(name, pattern) for pattern in exclude)]
+    return [name for name in dict.fromkeys(found) if not matches(name, exclude)]
+
+
+def matches(name: str, patterns: Collection[str]) -> bool:
+    """Says whether a topic's name is one of these, or matches one of these patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

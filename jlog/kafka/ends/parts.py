@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from jlog.errors import JournalNotFound, PositionLost
@@ -13,7 +12,7 @@ from jlog.flow.ends import SourcePosition, SourcePositionChange
 from jlog.kafka.client.cluster import Cluster, Topic, without_leader
 from jlog.kafka.client.errors import TopicChanged, unsettled
 from jlog.kafka.client.records import At
-from jlog.kafka.client.topology import matching_topics
+from jlog.kafka.client.topology import matches, matching_topics
 from jlog.kafka.client.url import TopicUrl, is_topic_name
 from jlog.positions.names import Start, timestamp_us_of
 
@@ -98,7 +97,7 @@ class Parts:
         """Returns whether a stored position is that of a topic which matches a pattern, and is not among the topics now."""
         name, slash, _ = part.rpartition("/")
         patterns = [pattern for pattern in self._url.topics if not is_topic_name(pattern)]
-        return bool(slash) and name not in names and any(fnmatchcase(name, pattern) for pattern in patterns)
+        return bool(slash) and name not in names and matches(name, patterns)
 
     def topics(self) -> dict[str, Topic]:
         """Finds the topics. Raises JournalNotFound for one that is named and not there."""
@@ -142,19 +141,25 @@ class Parts:
     def _without_leader(self, topic: Topic, stored: SourcePosition) -> dict[PartitionName, Part]:
         """Returns the partitions without a leader that were read before. Raises Unsettled where nothing of the topic was: where
         these begin cannot be asked."""
-        numbers = self.leaderless(topic)
-        known = {number: stored[f"{topic.name}/{number}"] for number in numbers if f"{topic.name}/{number}" in stored}
-        if numbers and not any(name.startswith(f"{topic.name}/") for name in stored):
+        numbers, known = self.leaderless(topic), self._stored(topic, stored)
+        if numbers and not known:
             raise unsettled(f"{self.where(topic.name)}: {without_leader(topic.name, numbers)}, so where it begins is not known")
-        if any(position["topic_id"] != topic.id for position in known.values()):
-            raise self.changed(topic.name)
-        return {
-            (topic.name, number): self._part(topic, position, int(position["offset"]), 0) for number, position in known.items()
-        }
+        found: dict[PartitionName, Part] = {}
+        for number in known.keys() & set(numbers):
+            position = known[number]
+            if position["topic_id"] != topic.id:
+                raise self.changed(topic.name)
+            found[topic.name, number] = self._part(topic, position, int(position["offset"]), 0)
+        return found
+
+    def _stored(self, topic: Topic, stored: SourcePosition) -> dict[int, Mapping[str, Any]]:
+        """Returns the stored positions of the topic's partitions."""
+        names = {number: f"{topic.name}/{number}" for number in self._partitions(topic)}
+        return {number: stored[name] for number, name in names.items() if name in stored}
 
     def _find_of(self, topic: Topic, of: Mapping[int, tuple[int, int]], stored: SourcePosition) -> dict[PartitionName, Part]:
         """of: the first offset and the end of each partition."""
-        known = {number: stored[f"{topic.name}/{number}"] for number in of if f"{topic.name}/{number}" in stored}
+        known = self._stored(topic, stored)
         first, end = ({number: offsets[at] for number, offsets in of.items()} for at in (0, 1))
         begin = self._begin(topic, first, end, "begin" if known else self._start)
         found: dict[PartitionName, Part] = {}
@@ -277,6 +282,6 @@ class Parts:
         if part is None:
             return [(name, None) for name in self.names()]
         name, slash, number = part.partition("/")
-        if (slash and not number.isdecimal()) or not any(fnmatchcase(name, wanted) for wanted in self._url.topics):
+        if (slash and not number.isdecimal()) or not matches(name, self._url.topics):
             raise ValueError(f"{self._url} has no part {part}; give a part as TOPIC or TOPIC/PARTITION")
         return [(name, int(number) if slash else None)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from jlog.errors import JournalNotFound
 from jlog.flow.ends import Refused, Sink, Source
@@ -18,6 +17,7 @@ from jlog.kafka.client.records import KafkaRecord
 from jlog.kafka.client.rules import overhead_bytes_of
 from jlog.kafka.client.settings import End, Settings
 from jlog.kafka.client.streams import Stream
+from jlog.kafka.client.topology import matches
 from jlog.kafka.client.url import SCHEME, is_topic_name, parse
 from jlog.kafka.ends.messages import without_ours
 from jlog.kafka.ends.topic_sink import TopicSink
@@ -37,7 +37,7 @@ def open_letters(source: Source, sink: Sink, options: FlowOptions) -> DeadLetter
     at = parse(str(place))
     if isinstance(sink, TopicSink) and (at.servers, at.topic) == (sink.settings.servers, sink.name):
         raise ValueError(f"{at} is the sink: dead letters need a topic of their own")
-    if isinstance(source, TopicSource) and at.servers == source.url.servers and _is_of(at.topic, source.url.topics):
+    if isinstance(source, TopicSource) and at.servers == source.url.servers and matches(at.topic, source.url.topics):
         raise ValueError(f"{at} is the source: each dead letter would be moved, and refused again; they need another topic")
     ends: list[End | None] = [None, "source", "sink"]
     replication_factor = None
@@ -48,10 +48,6 @@ def open_letters(source: Source, sink: Sink, options: FlowOptions) -> DeadLetter
     flow = name_of_flow(source, sink)
     box = TopicBox(settings, at.topic, flow, replication_factor=replication_factor, stop=options.stop)
     return DeadLetters(box, source, sink)
-
-
-def _is_of(topic: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(topic, pattern) for pattern in patterns)
 
 
 def _is_topic(url: str | os.PathLike[str] | None) -> bool:

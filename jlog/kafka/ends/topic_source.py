@@ -96,7 +96,8 @@ class TopicSource:
         topics, self._parts, ends = self._find.everything(source_positions)
         self._gone = {part for part in source_positions if self._find.is_gone(part, topics)}
         if self._ends is None:
-            self._ends, self._endless = ends, self._parts.keys() - ends.keys()
+            self._ends = ends
+            self._endless = {(name, number) for name, topic in topics.items() for number in self._find.leaderless(topic)}
         self._resumed_at = time.monotonic()
         self._assign()
         self._note_leaderless(topics)
@@ -263,10 +264,11 @@ class TopicSource:
         leaderless = {name: self._find.leaderless(topic) for name, topic in sorted(topics.items())}
         found = "; ".join(without_leader(name, numbers) for name, numbers in leaderless.items() if numbers)
         self.problem = f"{self.url}: {found}; the others are read" if found else ""
-        led = [place for place in self._endless if place[0] in topics and place[1] not in leaderless[place[0]]]
+        endless = {place for place in self._endless if place[1] in leaderless.get(place[0], ())}
+        led = [place for place in self._endless - endless if place[0] in topics]  # the others were deleted
         if led and self._ends is not None:
             self._ends |= self.cluster.ends_of(led)
-            self._endless.difference_update(led)
+        self._endless = endless
 
     def give_back(self, batch: Any, index: int) -> None:
         for record in [*batch][index:]:
