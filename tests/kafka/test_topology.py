@@ -136,6 +136,20 @@ def test_topics_of_a_pattern_come_and_go(witness, topic, broker, journal, proces
     assert values(journal) == sorted(numbered(20, 100) + numbered(5, 200))
 
 
+def test_a_topic_that_was_left_out_for_a_while_goes_on_where_it_was(witness, topic, broker, journal):
+    names = [f"{topic}.a", f"{topic}.b"]
+    url = f"kafka://{broker.address}/{topic}.*"
+    for name in names:
+        witness.make(name)
+        witness.produce(name, numbered(10))
+    capture(url, journal)
+    witness.produce(names[0], numbered(10, 10))
+    capture(url, journal, exclude=[names[1]])
+    witness.produce(names[1], numbered(10, 10))
+    capture(url, journal)
+    assert sorted(values(journal)) == sorted(numbered(20) * 2)
+
+
 # --- Brokers --------------------------------------------------------------------------------------------------------
 
 

@@ -97,7 +97,9 @@ class Parts:
         """Returns whether a stored position is that of a topic which matches a pattern, and is not among the topics now."""
         name, slash, _ = part.rpartition("/")
         patterns = [pattern for pattern in self._url.topics if not is_topic_name(pattern)]
-        return bool(slash) and name not in names and matches(name, patterns)
+        if not slash or name in names or matches(name, self._exclude):  # one that is left out now may come back
+            return False
+        return matches(name, patterns)
 
     def topics(self) -> dict[str, Topic]:
         """Finds the topics. Raises JournalNotFound for one that is named and not there."""
