@@ -402,6 +402,23 @@ def test_following_in_an_event_loop(ten, writer, name):
         assert asyncio.run(follow(reader)) == [b"9", b"more", b"more", b"more"]
 
 
+def test_a_position_that_moves_while_a_record_is_not_due_counts(place, writer):
+    """A coroutine of the same loop may move it."""
+
+    async def follow(reader):
+        following = reader.follow_async(pace=1)
+        found = [(await anext(following)).value]
+        late = asyncio.ensure_future(anext(following))
+        await asyncio.sleep(0)  # it waits until the second record is due
+        reader.seek(0)
+        return [*found, (await late).value]
+
+    writer.extend([b"first", b"late"], timestamps_us=[BEGIN_US, BEGIN_US + 500_000])
+    writer.flush()
+    with open_reader(place) as reader:
+        assert asyncio.run(follow(reader)) == [b"first", b"first"]
+
+
 def test_an_event_loop_ends_though_a_reader_still_waited_in_it(ten, writer, name):
     async def give_up(reader):
         with pytest.raises(asyncio.TimeoutError):

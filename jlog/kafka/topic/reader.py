@@ -125,21 +125,28 @@ class TopicReader:
             record = KafkaRecord(message)
             if pace is not None:
                 time.sleep(max(0.0, pace.delay(record.timestamp_us)))
-            if self._buffer and self._buffer[0] is message:
-                self._buffer.popleft()
-                self._position = record.sequence + 1
+            if self._take(message):
                 yield record
+
+    def _take(self, message: Any) -> bool:
+        """Moves after the message. Returns False where it is not the next one any more: the position was moved while it was not
+        due."""
+        if not self._buffer or self._buffer[0] is not message:
+            return False
+        self._buffer.popleft()
+        self._position = message.offset() + 1
+        return True
 
     async def follow_async(self, timeout: float | None = None, *, pace: float | None = None) -> AsyncIterator[KafkaRecord]:
         """The same for `async for`: a thread waits, and the loop runs on. A step that is cancelled loses no record."""
         paced = None if pace is None else Pace(pace)
         while bool(self._buffer) or await self._wait_async(timeout):
-            record = KafkaRecord(self._buffer[0])
+            message = self._buffer[0]
+            record = KafkaRecord(message)
             if paced is not None:
                 await asyncio.sleep(max(0.0, paced.delay(record.timestamp_us)))
-            self._buffer.popleft()
-            self._position = record.sequence + 1
-            yield record
+            if self._take(message):
+                yield record
 
     def read(self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0) -> KafkaBatch:
         """Returns at least one record, and at most `max_records` or, beyond the first, `max_bytes`. The batch is empty only if
