@@ -102,7 +102,7 @@ class JournalSource:
         return JournalError(
             f"{self._journal.path}: its standby {promoted['journal']} on {promoted['host']} has taken over at sequence "
             f"{sequence}; {max(0, self._journal.next_sequence - sequence)} records from there on are in this journal alone "
-            f"(`jlogtool dump --start {sequence}` shows them). Move it away, and make a standby: `jlogtool mirror standby`"
+            f"(`jlogtool dump --from {sequence}` shows them). Move it away, and make a standby: `jlogtool mirror standby`"
         )
 
     def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePosition:

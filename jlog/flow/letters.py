@@ -136,7 +136,7 @@ class DeadLetters:
             self._confirm(committed)
 
     def _confirm(self, committed: SourcePosition) -> None:
-        self._stored = Counter({place: count for place, count in self._stored.items() if not _is_behind(place, committed)})
+        self._stored = Counter({place: count for place, count in self._stored.items() if not _is_passed(place, committed)})
         if not self._stored:
             self._box.confirm()
 
@@ -150,7 +150,7 @@ class DeadLetters:
         self._box.close()
 
 
-def _is_behind(place: Place, committed: SourcePosition) -> bool:
+def _is_passed(place: Place, committed: SourcePosition) -> bool:
     """Returns whether the flow does not come to this place again."""
     part, of, position = place
     found = committed.get(part)

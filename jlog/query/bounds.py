@@ -1,4 +1,4 @@
-"""What a condition says about sequence and timestamp: the ranges that all of its records lie in."""
+"""The ranges of sequence and timestamp in which all records of a condition lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DuckDB needs of each scan for a statement: columns, and ranges of sequence and timestamp.
+"""The columns, and the ranges of sequence and timestamp, that DuckDB needs of each scan for a statement.
 
 DuckDB itself says that: it plans the statement over empty tables that have the columns of the scans. Whatever its optimizer has
 moved into the reading of a table holds for every row that the statement uses from there. A condition that is not understood
@@ -60,7 +60,7 @@ def execute(connection: duckdb.DuckDBPyConnection, statement: str, scans: Mappin
 
 @dataclass(frozen=True)
 class Need:
-    """What a statement needs of one scan. columns: None for all."""
+    """The part of one scan that a statement needs. columns: None for all."""
 
     columns: frozenset[str] | None
     bounds: Bounds

@@ -85,7 +85,7 @@ def _parser(parse: str | None, schema: Any) -> JsonFields | None:
 
 @dataclass(frozen=True)
 class Scan:
-    """What jlog.scan() returns. It has __arrow_c_stream__, so that every library for Arrow takes it."""
+    """The view that jlog.scan() returns. It has __arrow_c_stream__, so that every library for Arrow takes it."""
 
     path: str
     start: Start = "begin"

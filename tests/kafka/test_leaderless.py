@@ -131,7 +131,7 @@ def test_a_capture_begins_without_a_partition_that_it_knows_and_waits_for_its_en
 
 
 def test_a_capture_to_the_end_waits_for_partitions_that_it_has_never_read(two, tmp_path):
-    """What comes first of an added partition is not skipped either, whatever start says: it is new for the capture."""
+    """The first records of an added partition are not skipped either, whatever start says."""
     url = two.make("grown", [[2]])
     two.witness.produce("grown", numbered(10))
     Capture(url, tmp_path / "copy", until_end=True).run()

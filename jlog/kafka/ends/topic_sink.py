@@ -246,7 +246,7 @@ class TopicSink:
         if found is None:
             raise self._deleted()
         self._check_same({SINK: {"topic_id": self._topic.id}}, found)
-        if found.partitions > self._topic.partitions:  # a broker may be behind, and know fewer
+        if found.partitions > self._topic.partitions:  # a broker may not have heard of them yet
             # The open transaction is void: its keys may have gone to partitions by either count.
             where = f"kafka://{self.settings.servers}/{self.name}"
             text = (
