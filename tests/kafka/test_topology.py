@@ -233,8 +233,8 @@ def test_times_of_a_log_append_time_topic_are_not_compared(witness, topic, url, 
 
     witness.make(topic, message_timestamp_type="LogAppendTime")
     if direction == "mirror":
-        fill(journal, 10)
-        time.sleep(0.01)
+        with jlog.Writer(journal) as writer:
+            writer.extend(numbered(10), timestamps_us=[round((time.time() - 3600) * 1e6)] * 10)
         Mirror(journal, url, until_end=True).run()
     else:
         witness.produce(topic, numbered(10))
