@@ -7,6 +7,7 @@ a SystemError.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import sys
 import threading
@@ -21,21 +22,31 @@ T = TypeVar("T")
 
 def answer_of(call: Callable[[], T], stop: Stop) -> T:
     """Returns what the call returns, or raises its error. Raises Stopped when the time to stop is over; the call goes on."""
-    future: Future[T] = Future()
-    done = when_done(future)
-    threading.Thread(target=_run, args=(call, future), name="jlog-kafka-call", daemon=True).start()
+    answer: list[tuple[T | None, BaseException | None]] = []
+    done = threading.Lock()
+    done.acquire()
+    # Not by threading.Thread, whose start() waits in Python code, where Ctrl-C may end in a RuntimeError of its lock.
+    _thread.start_new_thread(_run, (call, answer, done))
     # The traceback of an exception that ends the wait keeps this frame, which must not have the last reference to a client.
     del call
     while not done.acquire(timeout=stop.slice()):
         pass
-    return future.result()
+    result, error = answer[0]
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del answer, error  # its traceback has this frame, which would keep it for ever
+    return result  # type: ignore[return-value] # it is the call's where there is no error
 
 
-def _run(call: Callable[[], T], future: Future[T]) -> None:
+def _run(call: Callable[[], T], answer: list[tuple[T | None, BaseException | None]], done: threading.Lock) -> None:
     try:
-        future.set_result(call())
+        answer.append((call(), None))
     except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
-        future.set_exception(error)
+        answer.append((None, error))
+    finally:
+        done.release()
 
 
 def when_done(future: Future[Any]) -> Any:
