@@ -54,7 +54,7 @@ def work(
     \b
     Examples:
       jlogtool work /var/lib/jobs resize -j 4 -- ./resize
-      jlogtool work /var/lib/jobs mail --max-attempts 5 --dead-letters /var/lib/jobs.dead -- ./mail
+      jlogtool work /var/lib/jobs mail --max-attempts 5 -- ./mail
     """
     if shutil.which(command[0]) is None:
         raise click.UsageError(f"there is no command {command[0]!r}")
