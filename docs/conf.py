@@ -9,6 +9,8 @@ from docutils import nodes
 
 sys.path.insert(0, str(Path(__file__).parent))  # signatures
 
+# Where the sources are: `git clone` of this address brings them. The owner of the project sets it, here and nowhere else.
+REPOSITORY = "https://git.example.org/jlog"
 WORD_MAX = 30  # characters
 ARGUMENT = re.compile(r"([a-z_]+(?:, [a-z_]+)*): ")
 
@@ -17,7 +19,7 @@ author = "The jlog authors"
 copyright = "The jlog authors"
 release = version = installed_version("pyjlog")
 
-extensions = ["myst_parser", "sphinx_design", "sphinx.ext.autodoc", "signatures"]
+extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton", "sphinx.ext.autodoc", "signatures"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
@@ -30,12 +32,24 @@ html_theme = "furo"
 html_title = f"jlog {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_logo = html_favicon = "static/logo.svg"
+html_theme_options = {
+    "source_edit_link": REPOSITORY + "/edit/main/docs/{filename}",
+    "source_view_link": REPOSITORY + "/blob/main/docs/{filename}",
+}
+copybutton_prompt_text = r"\w*\$ "
+copybutton_prompt_is_regexp = True
 
 
 def setup(app):
     app.connect("autodoc-process-docstring", list_arguments)
     app.connect("autodoc-process-docstring", show_programs)
     app.connect("doctree-read", find_short_code)
+    app.connect("source-read", name_repository)
+
+
+def name_repository(_app, _page, source):
+    source[0] = source[0].replace("ADDRESS-OF-THE-SOURCES", REPOSITORY)
 
 
 def find_short_code(_app, doctree):

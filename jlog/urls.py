@@ -30,7 +30,7 @@ def open_writer(url: str | os.PathLike[str], **options: Any) -> WriterProtocol:
         that is special in a URL; `kafka://HOST:PORT/TOPIC` for a topic, which needs the extra pyjlog[kafka].
     options: those of jlog.Writer, or those of jlog.kafka.TopicWriter.
 
-    Returns a jlog.Writer for a journal, and for a topic a TopicWriter; docs/kafka.md says where the two differ. Raises
+    Returns a jlog.Writer for a journal, and for a topic a TopicWriter; docs/kafka-reference.md says where they differ. Raises
     ValueError for a URL that names neither, ImportError where the extra is missing, and otherwise what jlog.Writer raises.
     """
     path = path_of(url)

@@ -1,14 +1,17 @@
-"""Writes the drawings of docs/how-it-works.md: `drawings.py [FOLDER]`, which is docs/drawings without an argument."""
+"""Writes the drawings of the manual: `drawings.py [FOLDER]`, which is docs/drawings without an argument."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "drawings"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+FOLDER = DOCS / "drawings"
 WIDTH = 640
+BARS = 310  # where the bars of a chart begin
 LINE = 17  # from one line of text to the next, in pixels
 CHARACTER = {"title": 7.7, "": 7.1, "label": 6.5}  # width of a letter in a wide font, rounded up
 STYLE = """\
@@ -59,6 +62,13 @@ class Drawing:
         """Along the points, with its tip at the last."""
         path = " ".join(f"{x},{y}" for x, y in points)
         self._parts.append(f'<polyline class="arrow" points="{path}" marker-end="url(#tip)"/>')
+
+    def bar(self, y: int, name: str, length: int, figure: str, kind: str) -> None:
+        if len(name) * CHARACTER[""] > BARS - 24:
+            raise ValueError(f"{name!r} runs into its bar")
+        self._text(24, y + 16, name, "title" if kind == "process" else "")
+        self._parts.append(f'<rect class="{kind}" x="{BARS}" y="{y}" width="{length}" height="22" rx="3"/>')
+        self._text(BARS + length + 8, y + 16, figure, "label")
 
     def svg(self) -> str:
         head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self._height}" role="img">'
@@ -257,7 +267,32 @@ def spark() -> Drawing:
 
 
 Draw = Callable[[], Drawing]
-DRAWINGS: tuple[Draw, ...] = (directory, append, recovery, kafka, spark)
+
+
+def plain(name: str) -> str:
+    return (
+        name.replace("**", "")
+        .replace("`", "")
+        .replace(" for each record", " a record")
+        .replace(", pre-commit buffer of 128 KiB", ", with its buffer")
+    )
+
+
+def comparison() -> Drawing:
+    """Bars for the column "write" of docs/comparisons.md; of a range, the greatest value."""
+    table = (DOCS / "comparisons.md").read_text(encoding="utf-8").partition("| million records/s |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()[2:]]
+    figures = {plain(name): max(map(float, re.findall(r"[\d.]+", figure))) for name, figure in rows}
+    del figures["jlog, 1,000 a call"]
+    found = Drawing("Million records a second that one process writes, with jlog and with others", 58 + 30 * len(figures))
+    found.label(24, 30, "million records of 100 bytes a second, written by one process")
+    for number, (name, figure) in enumerate(sorted(figures.items(), key=lambda item: -item[1])):
+        kind = "process" if name.startswith("jlog") else "box"
+        found.bar(46 + 30 * number, name, max(2, round(figure / max(figures.values()) * 270)), f"{figure:g}", kind)
+    return found
+
+
+DRAWINGS: tuple[Draw, ...] = (directory, append, recovery, kafka, spark, comparison)
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ def test_a_chart_and_its_table_are_those_of_the_figures(option: str) -> None:
 
 
 def test_each_drawing_is_shown() -> None:
-    page = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("how-it-works.md", "choosing.md"))
+    page = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("how-it-works.md", "choosing.md", "comparisons.md"))
     assert {path.name for path in (DOCS / "drawings").iterdir() if f"](drawings/{path.name})" not in page} == set()
 
 

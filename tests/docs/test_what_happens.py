@@ -1,4 +1,4 @@
-"""Each row of the table "What happens when …" in docs/kafka.md is shown by a test."""
+"""Each row of the table "What happens when …" in docs/kafka-failures.md is shown by a test."""
 
 from __future__ import annotations
 
@@ -64,11 +64,21 @@ SHOWN_BY = {
     "the number of partitions grows": ["topology::keys_change_their_partition_at_one_record",
                                        "topology::an_added_partition_is_captured_while_it_runs",
                                        "standby::records_in_an_added_partition_are_not_a_gap"],
+    "a partition has no leader": ["leaderless::a_capture_reads_the_other_partitions_and_says_so",
+                                  "leaderless::a_mirror_says_which_partition_takes_no_record"],
+    "a name server does not answer": ["silent_names::a_signal_ends_it_at_once_while_a_name_server_is_silent"],
+    "nothing is mirrored for longer": [
+        "broker_faults::a_transactional_id_that_the_brokers_have_forgotten_is_told_and_costs_nothing"],
+    "a password expires": ["secured::a_password_that_has_expired_ends_the_flows_and_the_new_one_goes_on"],
+    "the brokers get new certificates": ["secured::a_broker_with_a_new_certificate_is_the_same_broker",
+                                         "secured::a_certificate_of_an_authority_that_is_not_trusted_yet_is_waited_for"],
+    "the time of a message does not fit": ["refusals::a_time_that_no_journal_has_room_for_is_refused_with_its_place",
+                                           "transform::a_result_that_is_not_a_record_is_refused"],
 }  # fmt: skip
 
 
 def rows() -> list[str]:
-    text = (ROOT / "docs" / "kafka.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "kafka-failures.md").read_text(encoding="utf-8")
     table = text.partition("## What happens when")[2].partition("\n## ")[0].partition("\n### ")[0]
     found = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
     return found[1:]  # without the head
@@ -86,7 +96,9 @@ def test_a_test_shows_what_happens_when(row):
 
 @pytest.mark.parametrize("beginning", SHOWN_BY)
 def test_the_tests_that_are_named_exist(beginning):
-    assert any(row.startswith(beginning) for row in rows()), f"docs/kafka.md has no row {beginning!r} any more: change SHOWN_BY"
+    assert any(row.startswith(beginning) for row in rows()), (
+        f"kafka-failures.md has no row {beginning!r} any more: change SHOWN_BY"
+    )
     for name in SHOWN_BY[beginning]:
         file, _, function = name.partition("::")
         tree = ast.parse((KAFKA / f"test_{file}.py").read_text(encoding="utf-8"))

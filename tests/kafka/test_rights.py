@@ -1,4 +1,4 @@
-"""The rights that docs/kafka.md lists suffice, each of them is needed, and an error names the one that is missing."""
+"""The rights that docs/kafka-reference.md lists suffice, each of them is needed, and an error names the one that is missing."""
 
 from __future__ import annotations
 

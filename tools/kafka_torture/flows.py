@@ -1,4 +1,4 @@
-"""A mirror, a capture or a transform in a process, which ends only as docs/kafka.md says, and is then started again."""
+"""A mirror, capture or transform in a process, which ends only as docs/kafka-failures.md says, and is then started again."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Life:
         heapq.heappush(self._due, (time.monotonic() + seconds, next(self._number), action))
 
     def _start_again(self, flow: Flow, *more: str) -> None:
-        """Starts a flow that has ended or was killed, as docs/kafka.md says."""
+        """Starts a flow that has ended or was killed, as docs/kafka-failures.md says."""
         if flow.has_ended and flow.wait() != 0:
             self._react(flow)
         if self._set_positions(flow):
