@@ -25,6 +25,7 @@ from jlog.options import (
     check_lock_timeout,
     check_options,
     check_precommit,
+    dedup_of,
     retention_fields,
     retention_of,
 )
@@ -138,7 +139,7 @@ class Journal:
     def options(self) -> Options:
         """The options as they are now."""
         options = read_meta(self._path).options
-        return Options(**{**options, "retention": retention_of(options)})
+        return Options(**{**options, "dedup": dedup_of(options), "retention": retention_of(options)})
 
     # --- Contents ---------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ PRECOMMIT_MAX = 1 << 30
 SEGMENT_BYTES_MIN = 4 << 10
 SEGMENT_BYTES_MAX = 1 << 40
 SYNC_INTERVAL_MAX = 86400 * 366
+DEDUP_MAX = 10_000_000  # ids; each takes some 250 bytes of memory in every process that appends with ids
 BYTES_MAX = (1 << 63) - 1  # larger than any disk
 URL_LENGTH_MAX = 64 << 10  # of an archive; journal.meta, which holds it, may have 4 MiB
 Compression = Literal["none", "lz4"]
@@ -192,6 +193,8 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"segment_bytes must be {SEGMENT_BYTES_MIN} (4 KiB) to {SEGMENT_BYTES_MAX} (1 TiB), not {size}")
     if "sync_interval" in found:
         _check_interval(found["sync_interval"])
+    if "dedup" in found:
+        found["dedup"] = dedup_stored(found["dedup"])
     if "retention" in found:
         found["retention"] = retention_fields(found["retention"])
         if found["retention"]["archive"] is not None:
@@ -239,7 +242,32 @@ class Options:
     roll: Roll
     sync: Sync
     sync_interval: float
+    dedup: int | timedelta
     retention: Retention = field(default_factory=Retention)
+
+
+def dedup_stored(dedup: int | timedelta) -> int | dict[str, float]:
+    """Returns the option `dedup` as journal.meta holds it."""
+    if isinstance(dedup, timedelta):
+        if dedup <= timedelta(0):
+            raise ValueError(f"dedup must be a number of ids or a timedelta above 0, not {dedup!r}")
+        return {"seconds": dedup.total_seconds()}
+    if isinstance(dedup, bool) or not isinstance(dedup, int):
+        raise TypeError(f"dedup must be a number of ids or a datetime.timedelta, not {dedup!r}")
+    if not 1 <= dedup <= DEDUP_MAX:
+        raise ValueError(f"dedup must be 1 to {DEDUP_MAX} ids, or a timedelta, not {dedup}")
+    return dedup
+
+
+def dedup_of(options: dict[str, Any]) -> int | timedelta:
+    """Returns the option `dedup` from journal.meta's options: so many ids, or the time for which one is known."""
+    stored = options["dedup"]
+    if not isinstance(stored, dict):
+        dedup_stored(stored)
+        return int(stored)
+    age = _age_of("dedup", stored.get("seconds"))
+    dedup_stored(age)
+    return age
 
 
 DEFAULTS: dict[str, Any] = {
@@ -248,6 +276,7 @@ DEFAULTS: dict[str, Any] = {
     "roll": "never",
     "sync": "none",
     "sync_interval": 1.0,
+    "dedup": 100_000,
     "retention": retention_fields(Retention()),
 }
 
@@ -268,7 +297,8 @@ def stored_options(stored: dict[str, Any]) -> dict[str, Any]:
         raise TypeError("an option is null")
     kept = retention_fields(Retention(delete_read=False))
     found = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, "retention": kept, **stored}
-    check_options({name: value for name, value in found.items() if name != "retention"})
+    check_options({name: value for name, value in found.items() if name not in ("retention", "dedup")})
+    dedup_of(found)
     if check_precommit(found["precommit"]) == 0:
         raise ValueError("precommit is 0, but a journal needs a buffer")
     stored_retention = found["retention"]

@@ -21,6 +21,7 @@ from jlog.errors import JournalError, JournalExists
 from jlog.positions import position_files, work_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
 from jlog.storage.copying import being_copied, copy_range
+from jlog.storage.ids import copy_ids
 from jlog.storage.meta import BYTES_MAX, DIRECTORIES, Meta, read_meta
 from jlog.storage.meta import NAME as META
 from jlog.system.files import (
@@ -114,6 +115,7 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
             _copy_position(path, meta, target, kind, name)
         sync_directory(os.path.join(target, f"{kind}s"))
     work_files.copy_options(path, meta, target, position_files.names(path, SUBSCRIBER))
+    copy_ids(path, meta.uuid, target)
     bodies, newest = _open_segment(path, meta)
     with newest:
         bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()

@@ -21,6 +21,7 @@ from jlog.options import Retention, retention_of
 from jlog.positions import position_files
 from jlog.storage.attaching import attached
 from jlog.storage.copying import nobody_copies
+from jlog.storage.ids import keep_ids
 from jlog.storage.meta import Meta, read_meta
 from jlog.storage.segments import Segment, segments_now
 from jlog.system.files import file_in, has_more_entries, naming, naming_its_path, open_file, remove_file
@@ -177,6 +178,7 @@ def remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment
 
 def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline) -> None:
     position_files.sync_all(path, meta)
+    keep_ids(path, meta, segments[-1].next_segment)
     # Each segment begins with the complete state: that of the first retained one must not be lost with the others. It is
     # written again before the sync. The kernel may have failed to write it, have told that to another descriptor, and take it
     # for clean now.

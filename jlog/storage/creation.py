@@ -21,7 +21,7 @@ from jlog.system.files import Directory, HeldPath, file_in, is_there, names_in, 
 
 NEW_SEGMENT_BYTES_MAX = 512  # a header, and a block without state
 OWN_FILES = re.compile(
-    r"\.?journal\.meta|precommit|bounds|\d{20}\.(seg|idx)"
+    r"\.?journal\.meta|\.?ids|precommit|bounds|\d{20}\.(seg|idx)"
     r"|next\.(\d{1,4}\.\d+(\.idx)?|recovery|repair|backup|restore\.idx)"  # all that a process leaves unfinished when it dies
 )
 # spark: rows that Spark has staged, jlog/spark/writing/left_over.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from jlog._core.system.lock import Deadline
@@ -14,6 +15,7 @@ from jlog.options import Compression, Retention, Roll, Sync, check_lock_timeout
 from jlog.storage.attaching import MetaPolicy
 from jlog.storage.creation import writer_options
 from jlog.system.filesystem import journal_path
+from jlog.writer.ids import Ids
 from jlog.writer.syncing import AsyncSyncs
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class Writer(writer.Writer):
     precommit: bytes of the shared pre-commit buffer, 4 KiB to 1 GiB, default 128 KiB. The buffer is the journal's: as
         large as its creator asked for, grown by a writer that asks for more while it is alone. 0: this writer bypasses
         it, every append is in the segment file before it returns.
-    compression, segment_bytes, roll, sync, sync_interval, retention: the journal's options. None: as the journal has
+    compression, segment_bytes, roll, sync, sync_interval, dedup, retention: the journal's options. None: as the journal has
         them; a value changes them for what is written from then on, by every process.
     compression: "none" or "lz4", block by block: a block that would not become smaller stays as it is.
     segment_bytes: size at which a segment ends, 4 KiB to 1 TiB, default 64 MiB.
@@ -46,6 +48,8 @@ class Writer(writer.Writer):
         its first record was appended in, by the clock at append.
     sync: "none", "interval" (each sync_interval seconds, default 1.0) or "append": an append returns after an fdatasync,
         which all appends at that time share.
+    dedup: which ids of append(id=) are known: the last so many, 1 to 10,000,000, default 100,000, or those of so long ago, a
+        timedelta.
     exclusive: the only writing process; JournalLocked while another one writes, and for others as long as this lives.
     lock_timeout: seconds that one call waits in all for what other processes and threads do, at whichever locks it meets,
         before JournalLocked; None: for ever. Ctrl-C gets through. A close that meets its limit closes all the same, and the
@@ -53,8 +57,9 @@ class Writer(writer.Writer):
     create: False raises JournalNotFound instead of creating the journal.
     """
 
-    __slots__ = ("_given", "_syncs")
+    __slots__ = ("_given", "_ids", "_syncs")
     _given: dict[str, Any]
+    _ids: Ids | None
     _syncs: AsyncSyncs
 
     def __init__(
@@ -67,6 +72,7 @@ class Writer(writer.Writer):
         roll: Roll | None = None,
         sync: Sync | None = None,
         sync_interval: float | None = None,
+        dedup: int | timedelta | None = None,
         retention: Retention | None = None,
         exclusive: bool = False,
         lock_timeout: float | None = None,
@@ -81,6 +87,7 @@ class Writer(writer.Writer):
             "roll": roll,
             "sync": sync,
             "sync_interval": sync_interval,
+            "dedup": dedup,
             "retention": retention,
         }
         deadline = Deadline(check_lock_timeout(lock_timeout))
@@ -105,6 +112,7 @@ class Writer(writer.Writer):
         given = {"precommit": precommit, "exclusive": exclusive, "lock_timeout": lock_timeout, "create": create}
         self._given = {**options, **given}
         self._syncs = AsyncSyncs()
+        self._ids = None
 
     async def append_durable(
         self,
@@ -114,6 +122,7 @@ class Writer(writer.Writer):
         key: Buffer | None = None,
         headers: Iterable[tuple[str, Buffer | None]] | Mapping[str, Buffer | None] | None = None,
         timestamp_us: int | None = None,
+        id: Buffer | None = None,  # noqa: A002
     ) -> int:
         """Appends one record as append does, and returns its sequence once the record survives a power loss, whatever `sync`
         the journal has. All coroutines that wait, of all event loops, share one fdatasync, and one thread of this writer makes
@@ -121,7 +130,7 @@ class Writer(writer.Writer):
 
         Raises as append does, with nothing appended. An error of the sync says that the record is appended.
         """
-        sequence = self._append_unsynced(value, key, headers, timestamp_us)
+        sequence = self._append_unsynced(value, key, headers, timestamp_us, id)
         try:
             await self._syncs.wait(self.sync)
         except (JournalClosed, JournalLocked, JournalMoved, OSError) as error:
@@ -131,6 +140,27 @@ class Writer(writer.Writer):
     async def sync_async(self) -> None:
         """Does what sync does, for coroutines: all that wait, of all event loops, share one fdatasync. Raises as sync does."""
         await self._syncs.wait(self.sync)
+
+    def _append_or_find(
+        self,
+        value: Buffer | None,
+        key: Buffer | None,
+        headers: Iterable[tuple[str, Buffer | None]] | Mapping[str, Buffer | None] | None,
+        timestamp_us: int | None,
+        id: bytes,  # noqa: A002
+        deadline: Deadline,
+    ) -> int:
+        """Appends a record with an id, or finds the one that has it: the core calls this."""
+        if self._ids is None:
+            self._ids = Ids(self.path, deadline)
+        return self._ids.append(self, value, key, headers, timestamp_us, id, deadline)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            if self._ids is not None:
+                self._ids.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open, (self.path, self._given)

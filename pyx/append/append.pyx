@@ -7,18 +7,23 @@ tools/model.
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from jlog._core.append.write_back cimport close_block, defer_block, drain, is_plain, write_back
 from jlog._core.append.direct_block cimport reserve, write_direct
 from jlog._core.format.format cimport (
     JLOG_SHORT_BYTES,
     JLOG_TAG_EXPLICIT,
+    JLOG_TAG_LONG,
+    JLOG_TAG_STATE,
     jlog_block_header,
     jlog_crc32c,
+    jlog_decode_record,
     jlog_encode_short,
     jlog_load32,
+    jlog_record,
     jlog_record_bytes,
+    jlog_record_id,
     jlog_short_head,
     jlog_store32,
 )
@@ -30,6 +35,7 @@ from jlog._core.process.operation cimport (
     DONE,
     FLUSH,
     NEEDS_BODY,
+    NEEDS_IDS,
     NEEDS_RESERVATION,
     NEEDS_SPACE,
     NEEDS_SEGMENT,
@@ -56,6 +62,7 @@ from jlog._core.buffer.page cimport (
     jlog_open_slot,
     jlog_page,
     jlog_slot,
+    jlog_word_raw,
     jlog_word_used,
 )
 from jlog._core.buffer.publish cimport jlog_block_base, jlog_block_crc, jlog_now_or_floor_us, jlog_publish
@@ -101,6 +108,8 @@ cdef int step(WritingProcess process, Operation *operation) noexcept nogil:
             return status
     if operation.kind == APPEND:
         append = <Append *> operation
+        if append.id != NULL and not is_new_id(process, append):
+            return NEEDS_IDS
         return put_direct(process, append) if append.direct else put(process, append)
     if operation.kind == OPTIONS:
         apply_options(process.buffer.page, (<ChangeOptions *> operation).options)
@@ -157,6 +166,44 @@ cdef int count_sealed(jlog_page *page, Count *count) noexcept nogil:
         jlog_store_release(&page.rolling, 0)  # first, because a takeover would restore the size that the last roll stored
         page.sealed_bytes = count.sealed_bytes
     return DONE
+
+
+# --- Once ----------------------------------------------------------------------------------------------------
+
+
+cdef bint is_new_id(WritingProcess process, Append *append) noexcept nogil:
+    """Returns whether no record from `known_end` on has the operation's id. Returns False too if some of them are not in the
+    open block, which alone can be searched under the lock."""
+    cdef jlog_page *page = process.buffer.page
+    cdef jlog_slot *slot
+    cdef jlog_record record
+    cdef const uint8_t *at
+    cdef const uint8_t *id
+    cdef uint64_t sequence
+    cdef size_t left, size
+    cdef uint32_t id_bytes = 0
+    if page.next_sequence == append.known_end:
+        return True
+    slot = jlog_open_slot(page)
+    sequence = slot.first_sequence
+    if append.known_end < sequence:
+        return False
+    at = jlog_body(&process.buffer, slot.generation) + JLOG_BASE_BYTES
+    left = jlog_word_raw(slot.publish_word)
+    while left != 0:
+        size = jlog_decode_record(at, left, 0, &record)
+        if size == 0:
+            return False
+        if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+            if sequence >= append.known_end:
+                id = jlog_record_id(&record, &id_bytes)
+                if id != NULL and id_bytes == append.id_bytes and memcmp(id, append.id, id_bytes) == 0:
+                    return False
+            sequence += 1
+        at += size
+        left -= size
+    append.known_end = sequence  # the next attempt searches only what is appended from now on
+    return True
 
 
 # --- Into the open block --------------------------------------------------------------------------------------

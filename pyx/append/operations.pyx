@@ -25,6 +25,7 @@ from jlog._core.process.operation cimport (
     DONE,
     FLUSH,
     NEEDS_BODY,
+    NEEDS_IDS,
     NEEDS_RESERVATION,
     NEEDS_COMPRESSION,
     NEEDS_WAIT,
@@ -70,8 +71,8 @@ cdef class Operations:
         self.prepared = PreparedSegments(process, self.state)
 
     cdef int run(self, Operation *operation, Deadline deadline) except -1:
-        """Carries the operation through. If it raises, no record of the operation is published. The caller has pinned the
-        attachment."""
+        """Carries the operation through, and returns 0. If it raises, no record of the operation is published; likewise if it
+        returns NEEDS_IDS, for an append with an id. The caller has pinned the attachment."""
         cdef NewRecords *new = new_records(operation)
         cdef int status
         if not self.life.may_call():
@@ -86,6 +87,8 @@ cdef class Operations:
                     if new != NULL and new.records.has_state and new.published.generation != 0:
                         self.state.note(new)
                     return 0
+                if status == NEEDS_IDS:
+                    return status
                 if status == NEEDS_BODY:
                     kept.append(self.make_body(<Append *> operation))
                 elif status == NEEDS_COMPRESSION:

@@ -116,6 +116,7 @@ cdef extern from "format/format.h" nogil:
 cdef extern from "format/record.h" nogil:
     enum:
         JLOG_HEADERS_MAX
+        JLOG_ID_BYTES_MAX
         JLOG_SHORT_BYTES
         JLOG_LONG_BYTES
     const uint32_t JLOG_VALUE_BYTES_MAX
@@ -159,5 +160,6 @@ cdef extern from "format/record.h" nogil:
     size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t base_time_us, jlog_record *record)
     size_t jlog_decode_header(const uint8_t *at, size_t left, const uint8_t **name, uint32_t *name_bytes,
                               const uint8_t **value, uint32_t *value_bytes)
+    const uint8_t *jlog_record_id(const jlog_record *record, uint32_t *id_bytes)
     bint jlog_headers_valid(const uint8_t *at, size_t left)
     int jlog_walk_records(const uint8_t *records, size_t bytes, int64_t base_time_us, jlog_walk *walk)

@@ -185,6 +185,26 @@ static inline int jlog_headers_valid(const uint8_t *at, size_t left)
     return 1;
 }
 
+#define JLOG_ID_NAME "jlog.id"                           /* the header with the id of a record that was appended once */
+#define JLOG_ID_BYTES_MAX 255u
+
+/* Returns the id of a record, and its size; NULL for a record without one. */
+static inline const uint8_t *jlog_record_id(const struct jlog_record *record, uint32_t *id_bytes)
+{
+    const uint8_t *at = record->headers, *name, *value;
+    size_t left = record->headers_bytes, bytes;
+    uint32_t name_bytes;
+
+    while (left != 0 && (bytes = jlog_decode_header(at, left, &name, &name_bytes, &value, id_bytes)) != 0) {
+        if (name_bytes == sizeof JLOG_ID_NAME - 1 && memcmp(name, JLOG_ID_NAME, name_bytes) == 0 && value != NULL &&
+            *id_bytes - 1 < JLOG_ID_BYTES_MAX)
+            return value;
+        at += bytes;
+        left -= bytes;
+    }
+    return NULL;
+}
+
 /* Facts about the records of a body, gathered by one walk over them. */
 struct jlog_walk {
     uint64_t record_count;                               /* state records not counted */

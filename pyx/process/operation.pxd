@@ -25,6 +25,7 @@ cdef enum:
     NEEDS_SPACE = 12  # the journal is at its limit: clean outside the lock
     NEEDS_WRITE_BACK = 13  # wait outside the lock until the immutable block is in its segment
     TAKEN_OVER = 14  # the lock word is taken, and its owner before was dead
+    NEEDS_IDS = 15  # records were appended that the caller has not seen, or one of them has the id: read them outside the lock
 
 # The kinds of operations, each with its struct.
 cdef enum:
@@ -116,6 +117,9 @@ cdef struct Append:
     void *items  # a tuple of bytes, encoded under the lock; or NULL, and `records` are encoded
     void *body  # the EncodedRecords that hold `records`
     bint direct  # the records become a direct block
+    const uint8_t *id  # the id of the only record, which no record from `known_end` on may have; or NULL
+    uint32_t id_bytes
+    uint64_t known_end
 
 cdef struct Ingest:
     NewRecords new

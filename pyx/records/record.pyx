@@ -10,7 +10,15 @@ from jlog._core.records.arrow cimport ArrowBatch
 from jlog._core.records.columns cimport Batch, Columns
 from jlog._core.records.encode cimport EncodedRecords
 from jlog._core.records.rows cimport body_of_arrow
-from jlog._core.format.format cimport JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_decode_header, jlog_decode_record, jlog_record
+from jlog._core.format.format cimport (
+    JLOG_TAG_EXPLICIT,
+    JLOG_TAG_LONG,
+    JLOG_TAG_STATE,
+    jlog_decode_header,
+    jlog_decode_record,
+    jlog_record,
+    jlog_record_id,
+)
 
 from jlog._core.records.arrow import fields_of, requested_fields, schema_of
 from jlog._core.records.columns import import_pyarrow
@@ -54,6 +62,19 @@ cdef class Record:
             at += size
             left -= size
         return found
+
+    @property
+    def id(self):
+        """The id with which the record was appended, `append(value, id=...)`; None without one."""
+        cdef bytes raw = self.raw_headers
+        cdef jlog_record record
+        cdef const uint8_t *found
+        cdef uint32_t size = 0
+        if raw is None:
+            return None
+        record.headers, record.headers_bytes = raw, <uint32_t> len(raw)
+        found = jlog_record_id(&record, &size)
+        return None if found == NULL else found[:size]
 
     def __repr__(self):
         value = self.value if self.value is None or len(self.value) <= 40 else self.value[:40] + b"..."
@@ -101,6 +122,32 @@ cdef class RecordBatch(Batch):
 
     def __len__(self):
         return self.count
+
+    def _ids(self):
+        """Returns (id, sequence, time) of each record that has an id. The time is that of the clock when it was appended, or
+        somewhat earlier, where the caller gave another one."""
+        cdef jlog_record record
+        cdef const uint8_t *at
+        cdef const uint8_t *id
+        cdef uint32_t id_bytes = 0
+        cdef size_t left, size
+        cdef uint64_t sequence
+        cdef list found = []
+        for data, base_time_us, first_sequence, _ in self.chunks:
+            sequence = first_sequence
+            at = <const uint8_t *> <bytes> data
+            left = len(<bytes> data)
+            while left:
+                size = jlog_decode_record(at, left, base_time_us, &record)
+                if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+                    id = jlog_record_id(&record, &id_bytes)
+                    if id != NULL:
+                        found.append((id[:id_bytes], sequence,
+                                      base_time_us if record.tag & JLOG_TAG_EXPLICIT else record.timestamp_us))
+                    sequence += 1
+                at += size
+                left -= size
+        return found
 
     def values(self):
         """Returns the values alone, as a list. No other way to get them all is cheaper."""

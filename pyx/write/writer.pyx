@@ -4,17 +4,17 @@ import os
 from functools import partial
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset, strcmp
 
 from jlog._core.write.attachment cimport Attachment
 from jlog._core.records.encode cimport EncodedRecords, as_bytes
-from jlog._core.format.format cimport JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
+from jlog._core.format.format cimport JLOG_ID_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.write.ingest cimport ingest
 from jlog._core.system.lock cimport Deadline
 from jlog._core.system.notices cimport warn
 
-from jlog._core.process.operation cimport APPEND, Append
+from jlog._core.process.operation cimport APPEND, DONE, Append
 from jlog._core.process.process cimport Appender
 from jlog._core.append.operations cimport make_direct
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_SYNC_APPEND, jlog_buffer, jlog_page
@@ -35,15 +35,15 @@ cdef extern from "Python.h":
         PyMethodDef *tp_methods
     object PyDescr_NewMethod(PyTypeObject *type, PyMethodDef *method)
 
+cdef extern from "<stdint.h>":
+    uint64_t CLOSED "UINT64_MAX"  # the token of a closed writer; no process has it
+
 cdef extern from "system/number.h":
     object jlog_number(int64_t number)
     void jlog_make_spare_numbers()
 
 cdef enum:
     QUICK_TURNS = 200  # attempts at the append lock while the GIL is held
-
-cdef enum:
-    CLOSED = 0  # the token of a closed writer; no process has it
 
 
 cdef class Writer(Appender):
@@ -67,12 +67,14 @@ cdef class Writer(Appender):
     cdef object lock_timeout
     cdef readonly str path
 
+    def __cinit__(self, *_, **__):
+        self.token = CLOSED
+
     def __init__(self, str path not None, policy, care, *, uint64_t capacity, options, bint exclusive, lock_timeout,
                  Deadline deadline not None):
         self.path = path
         self.lock_timeout = lock_timeout
         self.attachment = attach(path, policy, capacity=capacity, deadline=deadline)
-        self.buffered = capacity != 0
         self.exclusive = exclusive
         try:
             self.attachment.take_writers(exclusive, care)
@@ -90,6 +92,7 @@ cdef class Writer(Appender):
         self.buffer = &self.attachment.process.buffer
         self.process = self.attachment.process.locks.file.process
         self.token = self.attachment.process.locks.file.token
+        self.buffered = capacity != 0  # last: append() then takes the short way, and uses the fields above
         self.attachment.process.appenders.add(self)
 
     def __repr__(self):
@@ -142,7 +145,7 @@ cdef class Writer(Appender):
 
     # --- Appending ----------------------------------------------------------------------------------------------
 
-    def append(self, value, /, *, key=None, headers=None, timestamp_us=None):
+    def append(self, value, /, *, key=None, headers=None, timestamp_us=None, id=None):
         """Appends one record and returns its sequence. Readers see the record from then on.
 
         value: any contiguous bytes-like object of at most 1 GiB, copied; None is Kafka's tombstone.
@@ -150,6 +153,9 @@ cdef class Writer(Appender):
         headers: pairs of str and bytes-like or None, or a dict of them.
         timestamp_us: microseconds since 1970, 64 bits, stored as given; None: the clock's time, which never runs backwards
             within a journal.
+        id: 1 to 255 bytes. If one of the last records with an id (the journal's option `dedup`) has the same one, nothing is
+            appended, and the sequence of that record is returned, also where it was removed since. It survives what the
+            records survive. The id is kept in the header `jlog.id`, and Record.id is it.
         Raises JournalClosed, JournalLocked (lock_timeout), RecordTooLarge, TypeError, or OSError (a full disk: once there is
         space again the next append works); the record is then not appended. A KeyboardInterrupt leaves the record appended or
         not, never half. With sync="append" an OSError of the sync itself, or a JournalLocked that says so, leaves it appended
@@ -157,8 +163,9 @@ cdef class Writer(Appender):
         """
         cdef int64_t sequence, now_us
         cdef jlog_page *page
-        if type(value) is bytes and key is None and headers is None and timestamp_us is None and self.buffered:
-            if self.token == CLOSED or self.process[0] != self.token:
+        if (type(value) is bytes and key is None and headers is None and timestamp_us is None and id is None
+                and self.buffered):
+            if self.process[0] != self.token:  # also if it is closed: no process has the token CLOSED
                 self.ensure_open()
             # Nothing between the lock and the unlock touches a Python object.
             page = self.buffer.page
@@ -172,11 +179,44 @@ cdef class Writer(Appender):
                     if page.sync_mode != JLOG_SYNC_APPEND:
                         return jlog_number(sequence)
                     return self.durable(self.attachment, jlog_number(sequence), self.deadline())
+        if id is not None:
+            return self.append_with_id(value, key, headers, timestamp_us, id, True)
         return self.append_slowly(value, key, headers, timestamp_us, True)
 
-    def _append_unsynced(self, value, key, headers, timestamp_us):
+    def _append_unsynced(self, value, key, headers, timestamp_us, id):
         """Appends one record as append does, and does not wait for a sync, whatever the journal's `sync` is."""
+        if id is not None:
+            return self.append_with_id(value, key, headers, timestamp_us, id, False)
         return self.append_slowly(value, key, headers, timestamp_us, False)
+
+    cdef object append_with_id(self, value, key, headers, timestamp_us, id, bint waits):
+        """Appends a record whose id is not known yet, or finds the one that has it. `waits`: as for run_append()."""
+        cdef Deadline deadline = self.deadline()
+        cdef Attachment attachment
+        self.ensure_open()
+        sequence = self._append_or_find(value, key, headers, timestamp_us, as_id(id), deadline)
+        attachment = self.opened()
+        if waits and attachment.process.buffer.page.sync_mode == JLOG_SYNC_APPEND:
+            return self.durable(attachment, sequence, deadline)
+        return sequence
+
+    def _append_once(self, value, key, headers, timestamp_us, bytes id not None, uint64_t known_end,
+                     Deadline deadline not None):
+        """Appends a record with an id, which no record before `known_end` has. Returns its sequence; None, with nothing
+        appended, if records follow there that the caller has to look at first. Does not wait for a sync."""
+        cdef EncodedRecords body = EncodedRecords()
+        cdef Attachment attachment
+        cdef Append append
+        body.add(value, key, headers, timestamp_us)
+        memset(&append, 0, sizeof(append))
+        append.id, append.id_bytes = <const uint8_t *> PyBytes_AS_STRING(id), <uint32_t> PyBytes_GET_SIZE(id)
+        append.known_end = known_end
+        attachment = self.opened()
+        attachment.pin()
+        try:
+            return self.extend_pinned(attachment, body, None, &append, deadline, False)
+        finally:
+            attachment.unpin()
 
     cdef object durable(self, Attachment attachment, sequence, Deadline deadline):
         """Syncs the records that a call with sync="append" has appended from `sequence` on. Returns `sequence`."""
@@ -309,14 +349,15 @@ cdef class Writer(Appender):
         # Pinned, because the next steps let other threads run, and one of them may close this writer.
         attachment.pin()
         try:
-            return self.run_append(attachment, &append, waits)
+            return self.run_append(attachment, &append, self.deadline(), waits)
         finally:
             attachment.unpin()
 
-    cdef object run_append(self, Attachment attachment, Append *append, bint waits):
-        """Carries the append through. `waits`: whether it waits for a sync where the journal syncs each append."""
-        cdef Deadline deadline = self.deadline()
-        attachment.operations.run(&append.new.head, deadline)
+    cdef object run_append(self, Attachment attachment, Append *append, Deadline deadline, bint waits):
+        """Carries the append through. Returns the first sequence; None if NEEDS_IDS stopped it. `waits`: whether it waits for a
+        sync where the journal syncs each append."""
+        if attachment.operations.run(&append.new.head, deadline) != DONE:
+            return None
         sequence = jlog_number(append.new.sequence)
         jlog_make_spare_numbers()
         if not waits or attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
@@ -329,20 +370,21 @@ cdef class Writer(Appender):
 
     cdef object append_body(self, EncodedRecords body, state, bint waits):
         cdef Attachment attachment = self.opened()
+        cdef Append append
         body.take()
         if not state and body.count == 0:
             return self.next_sequence
         # Pinned, because the next steps let other threads run, and one of them may close this writer.
         attachment.pin()
         try:
-            return self.extend_pinned(attachment, body, state, waits)
+            memset(&append, 0, sizeof(append))
+            return self.extend_pinned(attachment, body, state, &append, self.deadline(), waits)
         finally:
             attachment.unpin()
 
-    cdef object extend_pinned(self, Attachment attachment, EncodedRecords body, state, bint waits):
+    cdef object extend_pinned(self, Attachment attachment, EncodedRecords body, state, Append *append, Deadline deadline,
+                              bint waits):
         cdef jlog_page *page = attachment.process.buffer.page
-        cdef Append append
-        memset(&append, 0, sizeof(append))
         append.new.head.kind = APPEND
         append.body = <void *> body
         if state:
@@ -351,10 +393,10 @@ cdef class Writer(Appender):
             attachment.operations.state.check(&append.new)
         # State goes into a block of its own, so that a roll finds it by the block's header.
         if not self.buffered or body.has_state or body.size + JLOG_BASE_BYTES > page.capacity:
-            make_direct(&append, page.codec)
+            make_direct(append, page.codec)
         else:
             body.describe(&append.new.records)
-        return self.run_append(attachment, &append, waits)
+        return self.run_append(attachment, append, deadline, waits)
 
     # --- Flushing and closing -----------------------------------------------------------------------------------
 
@@ -457,6 +499,13 @@ def with_own_append(cls):
         method += 1
     cls.append = PyDescr_NewMethod(<PyTypeObject *> cls, method)
     return cls
+
+
+cdef bytes as_id(id):
+    found = as_bytes(id, "id")
+    if not 1 <= len(found) <= JLOG_ID_BYTES_MAX:
+        raise ValueError(f"an id has 1 to {JLOG_ID_BYTES_MAX} bytes, not {len(found)}; take a digest of a longer one")
+    return found
 
 
 cdef list check_column(name, column, count):

@@ -101,6 +101,12 @@ def append(name: str, times: int = 1, size: int = 0, writer: str | None = None) 
         tell("unit", *Unit(name, unit, 1, writers[writer or name].append(value, **more)))
 
 
+def append_once(name: str, numbers: list[int], size: int = 0) -> None:
+    """One value a call, each with its number as id."""
+    for number in numbers:
+        tell("once", number, writers[name].append(b"%d" % number + b" " * size, id=b"%d" % number))
+
+
 def append_what_there_is_room_for(name: str, times: int, size: int) -> None:
     """Each as often as it takes."""
     for unit in islice(units.setdefault(name, count()), times):

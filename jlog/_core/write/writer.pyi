@@ -42,10 +42,26 @@ class Writer:
         key: Buffer | None = None,
         headers: _Headers | None = None,
         timestamp_us: int | None = None,
+        id: Buffer | None = None,
     ) -> int: ...
     def _append_unsynced(
-        self, value: Buffer | None, key: Buffer | None, headers: _Headers | None, timestamp_us: int | None
+        self,
+        value: Buffer | None,
+        key: Buffer | None,
+        headers: _Headers | None,
+        timestamp_us: int | None,
+        id: Buffer | None,
     ) -> int: ...
+    def _append_once(
+        self,
+        value: Buffer | None,
+        key: Buffer | None,
+        headers: _Headers | None,
+        timestamp_us: int | None,
+        id: bytes,
+        known_end: int,
+        deadline: Deadline,
+    ) -> int | None: ...
     def extend(
         self,
         values: Iterable[Buffer | None],

@@ -193,6 +193,11 @@ def parse_size(text: str) -> int:
     return int(found[1]) << (10 * (" KMGT".index((found[2] or " ").upper())))
 
 
+def parse_dedup(text: str) -> int | timedelta:
+    """Parses a number of ids, or the time for which one is known."""
+    return int(text) if text.isascii() and text.isdigit() else parse_duration(text)
+
+
 def parse_duration(text: str) -> timedelta:
     """Parses a duration: 7d, 12h, 90m, 30s, 1w, 1d12h."""
     if not _DURATION.match(text.strip()):
@@ -216,6 +221,7 @@ CHECKPOINT = NameType("checkpoints")
 POSITIONS = "begin, end, a sequence, a time such as 2026-11-20T12:00:00Z, or the name of a checkpoint"
 POSITION = PositionType("POSITION", parse_position)
 SIZE = Parsed("BYTES", parse_size)
+DEDUP = Parsed("N|AGE", parse_dedup)
 SIZE_LIMIT = Parsed("BYTES", or_none(parse_size))
 AGE_LIMIT = Parsed("DURATION", or_none(parse_duration))
 PATTERN = Parsed("REGEX", parse_pattern)

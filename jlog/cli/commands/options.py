@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
-from jlog.cli.arguments.parameters import SIZE, checked, journal_argument
+from jlog.cli.arguments.parameters import DEDUP, SIZE, checked, journal_argument
 from jlog.cli.arguments.retention import complete_retention, retention_options, take_retention
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import in_words, json_option, print_fields, print_json
@@ -19,7 +19,7 @@ from jlog.options import COMPRESSIONS, ROLLS, SYNCS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NAMES = ("precommit", "compression", "segment_bytes", "roll", "sync", "sync_interval")
+NAMES = ("precommit", "compression", "segment_bytes", "roll", "sync", "sync_interval", "dedup")
 
 
 def journal_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -53,6 +53,11 @@ def journal_options(command: Callable[..., None]) -> Callable[..., None]:
         type=float,
         metavar="SECONDS",
         help="Seconds between two syncs of --sync interval, above 0.  [new journal: 1]",
+    )
+    @click.option(
+        "--dedup",
+        type=DEDUP,
+        help="Ids of append(id=) that are known: the last N, or those of an age such as 7d.  [new journal: 100000]",
     )
     @retention_options
     @functools.wraps(command)

@@ -199,6 +199,8 @@ def in_words(name: str, value: Any) -> str:
         return human_bytes(value)
     if name == "sync_interval":
         return f"{value:g} s"
+    if name == "dedup":
+        return f"{value['seconds']:g} s" if isinstance(value, dict) else f"the last {value:,} ids"
     if name in ("subscribers", "checkpoints"):
         return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']})" for at in value) or "none"
     if name == "skipped":

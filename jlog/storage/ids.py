@@ -1,0 +1,167 @@
+"""The file `ids`: the ids of records that were appended once, so that they outlive the records and need no long search.
+docs/format.md, "Ids", specifies it."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+from jlog._core.format.checksum import crc32c
+from jlog._core.format.constants import NUMBER_MAX
+from jlog._core.read.cursor import Cursor
+from jlog._core.system.durable import sync_directory
+from jlog.errors import CorruptJournal, PositionLost, UnsupportedFormat
+from jlog.options import dedup_of
+from jlog.storage.damage import skip_damage
+from jlog.storage.meta import Meta
+from jlog.system.files import Directory, file_in, read_small, write_whole
+
+NAME = "ids"
+HEADER = "jlog.id"  # the header of a record that holds its id
+_MAGIC = b"JLOGIDS\n"
+_VERSION = 1
+_START = struct.Struct("<8sII16sQQ")  # magic, version, crc, uuid, end, count
+_ENTRY = struct.Struct("<QqB")  # sequence, time, bytes of the id, which follows
+_BYTES_MAX = 1 << 32
+_READ_RECORDS = 10_000
+_READ_BYTES = 4 << 20
+
+Entry = tuple[bytes, int, int]  # id, sequence, microseconds since 1970 when it was appended
+
+
+@dataclass(frozen=True)
+class StoredIds:
+    """The ids of the last records before `end`. The records from there on are to be read."""
+
+    end: int
+    entries: list[Entry]
+
+
+class LastIds:
+    """The last ids, so many as `dedup` says: a number, or a timedelta."""
+
+    def __init__(self, dedup: int | timedelta, entries: Iterable[Entry] = ()) -> None:
+        self.dedup = dedup
+        self._found: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+        for entry in entries:
+            self.add(*entry)
+
+    def add(self, identity: bytes, sequence: int, time_us: int) -> None:
+        self._found.pop(identity, None)
+        self._found[identity] = sequence, time_us
+        if isinstance(self.dedup, timedelta):
+            while self._found and self._is_over(next(iter(self._found.values()))[1]):
+                self._found.popitem(last=False)
+        else:
+            while len(self._found) > self.dedup:
+                self._found.popitem(last=False)
+
+    def find(self, identity: bytes) -> int | None:
+        """Returns the sequence of the record that has this id; None where none of the last ones has it."""
+        found = self._found.get(identity)
+        return None if found is None or self._is_over(found[1]) else found[0]
+
+    def _is_over(self, time_us: int) -> bool:
+        return isinstance(self.dedup, timedelta) and time_us < now_us() - self.dedup // timedelta(microseconds=1)
+
+    def entries(self, end: int) -> list[Entry]:
+        """Lists the ids of the records before `end`."""
+        return [(identity, *found) for identity, found in self._found.copy().items() if found[0] < end]
+
+    def read(self, cursor: Cursor, end: int) -> None:
+        """Reads on to `end`, and adds the ids that it meets. What is damaged is passed over: its ids are lost."""
+        while cursor.position < end:
+            try:
+                batch = cursor.read(min(_READ_RECORDS, end - cursor.position), _READ_BYTES)
+            except CorruptJournal:
+                skip_damage(cursor)
+                continue
+            if not len(batch):
+                return
+            for entry in batch._ids():
+                self.add(*entry)
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def read_ids(path: str, uuid: bytes) -> StoredIds | None:
+    """Reads the file; None where there is none, since no record was appended with an id. Raises CorruptJournal for a damaged
+    one."""
+    file = file_in(path, NAME)
+    try:
+        content = read_small(file, _BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    if len(content) < _START.size or content[: len(_MAGIC)] != _MAGIC:
+        raise CorruptJournal(file, 0, "its first bytes are not those of a file of ids")
+    _, version, crc, owner, end, count = _START.unpack_from(content)
+    if crc != _crc_of(content):
+        raise CorruptJournal(file, 0, "its checksum does not match")
+    if version > _VERSION:
+        raise UnsupportedFormat(f"{file} has version {version}, this jlog reads up to {_VERSION}: upgrade pyjlog")
+    if owner != uuid:
+        raise CorruptJournal(file, 0, "it belongs to another journal")
+    entries: list[Entry] = []
+    at = _START.size
+    try:
+        for _ in range(count):
+            sequence, time_us, size = _ENTRY.unpack_from(content, at)
+            at += _ENTRY.size
+            entries.append((content[at : at + size], sequence, time_us))
+            at += size
+    except struct.error:
+        at = -1
+    if at != len(content) or end > NUMBER_MAX:
+        raise CorruptJournal(file, 0, "its content is not valid")
+    return StoredIds(end, entries)
+
+
+def write_ids(path: str, uuid: bytes, stored: StoredIds) -> None:
+    """Replaces the file, durably and as a whole. Called under the lock of the table."""
+    body = b"".join(_ENTRY.pack(sequence, time_us, len(identity)) + identity for identity, sequence, time_us in stored.entries)
+    content = bytearray(_START.pack(_MAGIC, _VERSION, 0, uuid, stored.end, len(stored.entries)) + body)
+    content[12:16] = _crc_of(content).to_bytes(4, "little")
+    with Directory(path) as directory, directory.made(NAME, f".{NAME}") as fd:
+        write_whole(fd, bytes(content), 0)
+    sync_directory(path)
+
+
+def _crc_of(content: bytes | bytearray) -> int:
+    return int(crc32c(bytes(content[:12]) + bytes(4) + bytes(content[16:])))
+
+
+def keep_ids(path: str, meta: Meta, end: int) -> None:
+    """Stores the ids of the records before `end`, which are about to be removed. Called under the lock of the table."""
+    try:
+        stored = read_ids(path, meta.uuid)
+    except CorruptJournal:
+        stored = StoredIds(0, [])  # those of the retained records can still be read
+    if stored is None or stored.end >= end:
+        return
+    last = LastIds(dedup_of(meta.options), stored.entries)
+    with closing(Cursor(path, meta.uuid)) as cursor:
+        cursor.seek(first_readable(cursor, stored.end))
+        last.read(cursor, end)
+    write_ids(path, meta.uuid, StoredIds(end, last.entries(end)))
+
+
+def first_readable(cursor: Cursor, sequence: int) -> int:
+    """Returns this sequence, or the first one after it that is retained."""
+    with suppress(PositionLost):
+        return cursor.kept(sequence)
+    return cursor.first_sequence
+
+
+def copy_ids(path: str, uuid: bytes, target: str) -> None:
+    """Gives a backup the ids. It is called before the end of the copy is looked up, so that no id is beyond it."""
+    with suppress(CorruptJournal):
+        stored = read_ids(path, uuid)
+        if stored is not None:
+            write_ids(target, uuid, stored)
