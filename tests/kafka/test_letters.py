@@ -190,6 +190,15 @@ def test_dead_letters_in_their_own_source_are_refused(journal, url, witness, top
         Capture(url, journal, refused="dead-letter", dead_letter=url)
 
 
+def test_dead_letters_may_go_to_a_topic_that_the_capture_leaves_out(broker, witness, topic, journal):
+    witness.make(f"{topic}.in")
+    url, letters = f"kafka://{broker.address}/{topic}.*", f"kafka://{broker.address}/{topic}.refused"
+    given = {"refused": "dead-letter", "dead_letter": letters, "until_end": True}
+    with pytest.raises(ValueError, match="leave this one out with --exclude"):
+        Capture(url, journal, **given)
+    Capture(url, journal, exclude=["*.refused"], **given).run()
+
+
 def test_dead_letters_in_the_topic_of_their_own_mirror_are_refused(journal, url, topic):
     fill(journal, 1)
     for place in (url, topic):

@@ -13,7 +13,7 @@ from jlog.kafka.client.cluster import Cluster, Topic, without_leader
 from jlog.kafka.client.errors import TopicChanged, unsettled
 from jlog.kafka.client.records import At
 from jlog.kafka.client.topology import matches, matching_topics
-from jlog.kafka.client.url import TopicUrl, is_topic_name
+from jlog.kafka.client.url import TopicUrl
 from jlog.positions.names import Start, timestamp_us_of
 
 PartitionName = tuple[str, int]  # the topic, and the number in it
@@ -96,10 +96,12 @@ class Parts:
     def is_gone(self, part: str, names: Collection[str]) -> bool:
         """Returns whether a stored position is that of a topic which matches a pattern, and is not among the topics now."""
         name, slash, _ = part.rpartition("/")
-        patterns = [pattern for pattern in self._url.topics if not is_topic_name(pattern)]
-        if not slash or name in names or matches(name, self._exclude):  # one that is left out now may come back
-            return False
-        return matches(name, patterns)
+        return bool(slash) and name not in names and name not in self._url.topics and self.reads(name)
+
+    def reads(self, topic: str) -> bool:
+        """Returns whether the topic of this name is read, where there is one. A topic that is left out keeps its position: it
+        may come back."""
+        return matches(topic, self._url.topics) and not matches(topic, self._exclude)
 
     def topics(self) -> dict[str, Topic]:
         """Finds the topics. Raises JournalNotFound for one that is named and not there."""

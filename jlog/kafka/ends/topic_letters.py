@@ -17,7 +17,6 @@ from jlog.kafka.client.records import KafkaRecord
 from jlog.kafka.client.rules import overhead_bytes_of
 from jlog.kafka.client.settings import End, Settings
 from jlog.kafka.client.streams import Stream
-from jlog.kafka.client.topology import matches
 from jlog.kafka.client.url import SCHEME, is_topic_name, parse
 from jlog.kafka.ends.messages import without_ours
 from jlog.kafka.ends.topic_sink import TopicSink
@@ -37,8 +36,11 @@ def open_letters(source: Source, sink: Sink, options: FlowOptions) -> DeadLetter
     at = parse(str(place))
     if isinstance(sink, TopicSink) and (at.servers, at.topic) == (sink.settings.servers, sink.name):
         raise ValueError(f"{at} is the sink: dead letters need a topic of their own")
-    if isinstance(source, TopicSource) and at.servers == source.url.servers and matches(at.topic, source.url.topics):
-        raise ValueError(f"{at} is the source: each dead letter would be moved, and refused again; they need another topic")
+    if isinstance(source, TopicSource) and source.reads(at):
+        raise ValueError(
+            f"{at} is the source: each dead letter would be moved, and refused again; they need another topic, or leave this "
+            "one out with --exclude"
+        )
     ends: list[End | None] = [None, "source", "sink"]
     replication_factor = None
     if isinstance(sink, TopicSink) and at.servers == sink.settings.servers:

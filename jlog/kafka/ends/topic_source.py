@@ -309,6 +309,10 @@ class TopicSource:
     def describe(self, record: Any) -> str:
         return f"{self._find.where(record.topic)}: partition {record.partition}, offset {record.sequence}"
 
+    def reads(self, topic: TopicUrl) -> bool:
+        """Returns whether it reads this topic, or would if there was one."""
+        return topic.servers == self.url.servers and self._find.reads(topic.topic)
+
     def place(self, record: Any) -> Place:
         topic = self._parts[record.topic, record.partition].topic
         return f"{record.topic}/{record.partition}", topic.id, record.sequence
