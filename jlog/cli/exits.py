@@ -6,6 +6,7 @@ DONE = 0
 FAILED = 1
 USAGE = 2  # the code that click itself exits with
 DAMAGED = 3
+FOUND = 4  # of `doctor`: something needs care
 INTERRUPTED = 130  # the code that a shell makes of SIGINT
 
 

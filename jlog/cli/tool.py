@@ -46,6 +46,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "rewind": ("subscribers:rewind", "Set a subscriber back to a checkpoint."),
     },
     "Care": {
+        "doctor": ("doctor:doctor", "Say what is wrong or will be, and what to do."),
         "verify": ("care:verify", "Check every byte of a journal."),
         "repair": ("repair:repair", "Make a damaged journal sound."),
         "clean": ("care:clean", "Archive and remove segments that nobody needs."),
@@ -124,6 +125,7 @@ def tool() -> None:
       1    an error of the journal or the operating system; a line on stderr says why
       2    an error of usage; also a name or a value that is not allowed
       3    damage was found
+      4    doctor has found something that needs care
       130  interrupted by Ctrl-C
 
     \b
