@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -243,6 +244,22 @@ def count_writers(path: str) -> int:
         return _count_held(lock_file, *OWNERS)
     finally:
         lock_file.close()
+
+
+def writing_processes(path: str) -> list[int]:
+    """Returns the ids of the processes that hold a writer slot, as far as this user may know them."""
+    lock_file = LockFile(os.path.join(path, "lock"), writable=False)
+    try:
+        return [int(number) for number in re.findall(r"\d+", lock_file.holders(*OWNERS))]
+    finally:
+        lock_file.close()
+
+
+def is_current(path: str, meta: Meta) -> bool:
+    """Returns whether the journal's control page is of this boot and this file."""
+    end = JournalEnd(path, meta.uuid)
+    end.refresh()
+    return end.live
 
 
 def _count_held(lock_file: LockFile, start: int, size: int) -> int:

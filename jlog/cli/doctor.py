@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import jlog
-from jlog._core.read.journal_end import JournalEnd
-from jlog._core.system.lock import OWNERS, LockFile
 from jlog.care.retention import now_us
+from jlog.care.statistics import is_current, writing_processes
 from jlog.cli.terminal.figures import human_bytes, span
 from jlog.errors import CorruptJournal, PositionLost
 from jlog.storage.meta import is_a_copy, read_meta
@@ -213,9 +211,7 @@ def copied(path: str) -> Iterator[Finding]:
 
 
 def unrecovered(path: str, stats: Stats) -> Iterator[Finding]:
-    end = JournalEnd(path, read_meta(path).uuid)
-    end.refresh()
-    if not end.live and not stats.writers and stats.durable_end < stats.next_sequence:
+    if not stats.writers and not is_current(path, read_meta(path)) and stats.durable_end < stats.next_sequence:
         yield Finding(
             "another-boot",
             f"no writer has opened it since the machine started, and the records from {stats.durable_end:,} on were not synced",
@@ -225,15 +221,10 @@ def unrecovered(path: str, stats: Stats) -> Iterator[Finding]:
 
 def writers(path: str) -> Iterator[Finding]:
     """Writing processes that soon cannot open a file any more."""
-    file = LockFile(os.path.join(path, "lock"), writable=False)
-    try:
-        processes = re.findall(r"\d+", file.holders(*OWNERS))
-    finally:
-        file.close()
-    for process in processes:
+    for process in writing_processes(path):
         try:
             used = len(os.listdir(f"/proc/{process}/fd"))
-            limit = resource.prlimit(int(process), resource.RLIMIT_NOFILE)[0]
+            limit = resource.prlimit(process, resource.RLIMIT_NOFILE)[0]
         except OSError:
             continue  # it has ended, or belongs to another user
         if limit > 0 and used > LIMIT_MOST * limit:
