@@ -396,7 +396,10 @@ class Journal:
             "segments": len(segments),
             **meta.options,
             "retention": retention_fields(retention_of(meta.options)),
-            "subscribers": _fields_of(subscribers, "sequence", "lag", "busy"),
+            "subscribers": [
+                fields | (at.work.fields() if at.work else {})
+                for fields, at in zip(_fields_of(subscribers, "sequence", "lag", "busy"), subscribers.values(), strict=True)
+            ],
             "dead": _fields_of(dead, "idle_seconds", "held_bytes", "expired"),
             "checkpoints": _fields_of(checkpoints, "sequence", "lag"),
             "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.gaps()],

@@ -13,6 +13,7 @@ from wsgiref.simple_server import WSGIServer
 
 from jlog import Journal, Stats, SubscriberStats
 from jlog.errors import JournalError
+from jlog.positions.position_files import SharedWork
 from jlog.system.filesystem import EMPTY
 
 try:
@@ -69,6 +70,21 @@ SUBSCRIBER_GAUGES: dict[str, tuple[str, Callable[[SubscriberStats], float | None
     "jlog_subscriber_dead": ("1 with a lag and nobody there for a day.", lambda at: at.dead),
     "jlog_subscriber_expired": ("1 when it holds nothing back any more.", lambda at: at.expired),
     "jlog_subscriber_damaged": ("1 when its position cannot be read.", lambda at: at.damaged),
+}
+# Of a subscriber that workers share.
+WORK_GAUGES: dict[str, tuple[str, Callable[[SharedWork], float]]] = {
+    "jlog_work_taken": ("Records that its workers have taken and not finished.", lambda at: at.taken),
+    "jlog_work_delayed": ("Records that wait for their next attempt.", lambda at: at.delayed),
+    "jlog_work_unfinished": ("Records that are still to be done.", lambda at: at.unfinished),
+    "jlog_work_workers": ("Living workers.", lambda at: len(at.workers)),
+    "jlog_work_window_full": ("1 when new records wait until unfinished ones are done.", lambda at: at.full),
+}
+WORK_COUNTERS: dict[str, tuple[str, Callable[[SharedWork], float]]] = {
+    "jlog_work_takes": ("Times a record was taken.", lambda at: at.takes),
+    "jlog_work_finished": ("Records finished.", lambda at: at.finishes),
+    "jlog_work_failures": ("Attempts that failed.", lambda at: at.failures),
+    "jlog_work_rejected": ("Records given up.", lambda at: at.rejections),
+    "jlog_work_deaths": ("Attempts that ended with their worker's death.", lambda at: at.deaths),
 }
 
 
@@ -138,6 +154,21 @@ def _add_journal(families: dict[str, Family], journal: str, found: Stats) -> Non
             gauge = value_of_subscriber(at)
             if gauge is not None:
                 _add(families, GaugeMetricFamily, name, text, gauge, journal=journal, subscriber=subscriber)
+        if at.work is not None:
+            _add_work(families, at.work, journal=journal, subscriber=subscriber)
+
+
+def _add_work(families: dict[str, Family], work: SharedWork, **labels: str) -> None:
+    for name, (text, value_of) in WORK_GAUGES.items():
+        _add(families, GaugeMetricFamily, name, text, value_of(work), **labels)
+    for name, (text, value_of) in WORK_COUNTERS.items():
+        _add(families, CounterMetricFamily, name, text, value_of(work), **labels)
+    by_pid: dict[int, int] = {}  # a process may have several workers
+    for worker in work.workers:
+        by_pid[worker["pid"]] = by_pid.get(worker["pid"], 0) + worker["taken"]
+    for pid, taken in by_pid.items():
+        text = "Records that the workers of this process have taken and not finished."
+        _add(families, GaugeMetricFamily, "jlog_worker_taken", text, taken, **labels, pid=str(pid))
 
 
 def _add(families: dict[str, Family], kind: type[Family], name: str, text: str, value: float, **labels: str) -> None:

@@ -20,8 +20,8 @@ from jlog._core.system.lock import OWNERS, LockFile
 from jlog.care.retention import is_expired
 from jlog.errors import CorruptJournal, PositionLost
 from jlog.options import retention_of
-from jlog.positions import position_files
-from jlog.positions.position_files import SUBSCRIBER, PositionFile, is_dead
+from jlog.positions import position_files, work_files
+from jlog.positions.position_files import SUBSCRIBER, PositionFile, SharedWork, is_dead
 from jlog.storage.gaps import count_assigned
 from jlog.storage.meta import Meta, read_meta
 
@@ -38,6 +38,7 @@ class SubscriberStats:
     oldest_unread_seconds: float | None  # age of its next record by that record's timestamp; None where it has read all
     expired: bool = False  # whether it has been idle for Retention.subscriber_max_age, and holds nothing back any more
     damaged: bool = False  # whether its file cannot be read
+    work: SharedWork | None = None  # of a subscriber that Workers share
 
     @property
     def dead(self) -> bool:
@@ -221,6 +222,7 @@ class StatsSource:
                 oldest_unread_seconds=None if timestamp_us is None else max(0.0, time.time() - timestamp_us / 1e6),
                 expired=expired,
                 damaged=damaged,
+                work=work_files.shared_work(self._path, meta, name, sequence, count_assigned(layout.gaps, unread, end)),
             )
         return found
 

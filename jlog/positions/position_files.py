@@ -6,6 +6,7 @@ import errno
 import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from jlog._core.format import dual_slot
 from jlog._core.system.durable import sync_directory
@@ -45,7 +46,9 @@ def is_dead(busy: bool, lag: int, idle_seconds: float) -> bool:
 @dataclass(frozen=True)
 class SharedWork:
     """How the records of a shared subscriber stand: `taken`, `delayed`, `done` after the oldest unfinished one, `unfinished` up
-    to the journal's end, and each living worker's pid with what it has taken. The totals count since the window was created."""
+    to the journal's end, and each living worker's pid with what it has taken. `full`: whether the window has no room, so that
+    new records wait until unfinished ones are done. The totals count since the window was created; `deaths` are attempts that
+    ended with their worker's death."""
 
     taken: int
     delayed: int
@@ -56,6 +59,12 @@ class SharedWork:
     finishes: int = 0
     failures: int = 0
     rejections: int = 0
+    deaths: int = 0
+    full: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """Returns what --json shows of a shared subscriber beside its position."""
+        return {name: getattr(self, name) for name in ("taken", "delayed", "done", "unfinished", "workers")}
 
 
 @dataclass(frozen=True)

@@ -157,4 +157,6 @@ def shared_work(path: str, meta: Meta, name: str, oldest: int, lag: int) -> Shar
         finishes=found["finishes"],
         failures=found["failures"],
         rejections=found["rejections"],
+        deaths=found["deaths"],
+        full=found["used"] >= found["limit"],
     )

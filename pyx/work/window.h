@@ -359,12 +359,13 @@ static inline int jlog_window_drop_before(struct jlog_window *window, uint64_t s
     struct jlog_entry *entries = jlog_entries(window);
 
     for (uint32_t at = 0; at < window->capacity; at++)
-        if (entries[at].number != 0 && entries[at].number <= sequence && !(keep_taken && entries[at].owner != 0))
+        if (entries[at].number != 0 && entries[at].number <= sequence && !(keep_taken && entries[at].owner != 0)) {
             jlog_store_release(&entries[at].number, 0);
+            window->finishes++;
+        }
     if (window->next < sequence)
         jlog_store_release(&window->next, sequence);
     window->unrepaired = 1;
-    window->finishes++;
     return jlog_window_rebuild(window);
 }
 

@@ -13,7 +13,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import jlog
 from behaviour.journals import SMALL, fill, read_away
-from jlog.metrics import COUNTERS, JOURNAL_GAUGES, SUBSCRIBER_GAUGES, Collector, exposition, serve
+from jlog.metrics import (
+    COUNTERS,
+    JOURNAL_GAUGES,
+    SUBSCRIBER_GAUGES,
+    WORK_COUNTERS,
+    WORK_GAUGES,
+    Collector,
+    exposition,
+    serve,
+)
 from patience import HUNG_SECONDS
 
 
@@ -69,6 +78,26 @@ def test_a_scrape_says_what_the_journal_says(path, server):
         assert found("jlog_syncs_total", path) == 1
         assert found("jlog_subscriber_lag_records", path, subscriber="billing") == 70
         assert found("jlog_subscriber_committed_sequence", path, subscriber="billing") == 30
+
+
+def test_a_scrape_says_what_workers_do(path, server):
+    with jlog.Writer(path) as writer:
+        writer.extend([b"%d" % number for number in range(10)])
+    with jlog.Worker(path, "resize", window=5, backoff=(3600, 3600)) as worker, jlog.Worker(path, "resize") as other:
+        tasks = worker.take(4)
+        tasks[0].ack()
+        tasks[1].nack()
+        tasks[2].reject("for good")
+        other.take(3)
+        assert worker.take(5, timeout=0) == []
+        found = scrape(server)
+        at = {"subscriber": "resize"}
+        figures = {"workers": 2, "taken": 4, "delayed": 1, "unfinished": 8, "window_full": 1}
+        totals = {"takes": 7, "finished": 2, "failures": 1, "rejected": 1, "deaths": 0}
+        assert {name: found(f"jlog_work_{name}", path, **at) for name in figures} == figures
+        assert {name: found(f"jlog_work_{name}_total", path, **at) for name in totals} == totals
+        assert found("jlog_worker_taken", path, **at, pid=str(os.getpid())) == 4
+        assert jlog.Journal(path).stats().subscribers["resize"].work.full
 
 
 def test_each_scrape_looks_anew(path, server):
@@ -171,7 +200,7 @@ def test_units_and_kinds_are_told_by_the_names(path):
         assert family.documentation.endswith(".")
         for sample in family.samples:
             assert sample.name.endswith("_total") == (family.type == "counter")
-    names = [*(name for name, _ in COUNTERS.values()), *JOURNAL_GAUGES, *SUBSCRIBER_GAUGES]
+    names = [*(name for name, _ in COUNTERS.values()), *JOURNAL_GAUGES, *SUBSCRIBER_GAUGES, *WORK_GAUGES, *WORK_COUNTERS]
     assert len(set(names)) == len(names)
 
 

@@ -55,6 +55,26 @@ def test_ls_counts_what_is_taken_delayed_and_done(numbers: Path) -> None:
     }
 
 
+def test_ls_info_stats_and_top_show_what_workers_do(numbers: Path) -> None:
+    jlog.Journal(numbers).add_subscriber("billing")
+    with jlog.Worker(numbers, "resize", window=10) as worker:
+        worker.take(10)[0].nack(delay=3600)
+        listed = [line.split() for line in do("subscriber", "ls", numbers).out.decode().splitlines()]
+        assert ["name", "sequence", "lag", "busy", "workers", "taken", "delayed", "unfinished"] in listed
+        assert ["resize", "0", "100", "yes", "1", "9", "1", "100"] in listed
+        assert ["billing", "0", "100", "no"] in listed
+        assert "resize at 0 (lag 100, 9 taken by 1 worker)" in do("info", numbers).out.decode()
+        assert "billing at 0 (lag 100)" in do("info", numbers).out.decode()
+        (resize,) = (at for at in do("stats", numbers, "--json").json["subscribers"] if at["name"] == "resize")
+        assert (resize["work"]["taken"], resize["work"]["full"]) == (9, True)
+        assert "full" in do("stats", numbers).out.decode()
+        assert "full" in do("top", "-i", "0.1", numbers).out.decode()
+        worker.ack(worker.take(1, timeout=0))
+    with jlog.Worker(numbers, "resize") as worker:
+        worker.ack(worker.take(5))
+        assert "1 work" in do("top", "-i", "0.1", numbers).out.decode()
+
+
 def test_the_exit_code_finishes_rejects_or_gives_back(journal: Path, tmp_path: Path) -> None:
     with jlog.Writer(journal) as writer:
         writer.extend([b"done", b"unwanted", b"flaky"], keys=[b"k", b"a\0b", None])

@@ -108,7 +108,8 @@ def print_stats(path: str, found: jlog.Stats) -> None:
 
 
 def state_of(at: jlog.SubscriberStats) -> str:
-    states = {"damaged": at.damaged, "expired": at.expired, "dead": at.dead}
+    full = at.work is not None and at.work.full
+    states = {"damaged": at.damaged, "expired": at.expired, "dead": at.dead, "full": full}
     return next((state for state, holds in states.items() if holds), "")
 
 

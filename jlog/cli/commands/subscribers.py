@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from jlog.positions.position_files import SharedWork
 
 
+WORK = ("workers ", "taken ", "delayed ", "unfinished ")  # columns, where workers share one of the subscribers
+
+
 @click.group(cls=Group)
 def subscriber() -> None:
     """Subscribers: named, durable positions.
@@ -41,8 +44,8 @@ def subscriber() -> None:
 def list_subscribers(journal: str, as_json: bool) -> None:
     """List the subscribers of JOURNAL: the position of each, its lag in records, and whether a process reads as it.
 
-    With --json, one that workers share also has how many records are taken, delayed, done after the oldest unfinished
-    one, and unfinished, and its workers.
+    One that workers share also has its workers, and how many records are taken, delayed and unfinished. With --json it
+    also has how many are done after the oldest unfinished one, and what each worker has taken.
 
     \b
     Examples:
@@ -55,20 +58,21 @@ def list_subscribers(journal: str, as_json: bool) -> None:
 def print_positions(found: Mapping[str, jlog.Position], fields: tuple[str, ...], as_json: bool) -> None:
     rows = [{"name": name} | {field: getattr(at, field) for field in fields} for name, at in found.items()]
     if as_json:
-        print_json([row | _work(found[row["name"]].work) for row in rows])
+        print_json([row | (work.fields() if (work := found[row["name"]].work) else {}) for row in rows])
         return
     columns = {"sequence": "sequence ", "lag": "lag ", "busy": "busy"}
+    shared = WORK if any(at.work for at in found.values()) else ()
     print_table(
-        ["name", *(columns[field] for field in fields)],
-        [[_cell(cell) for cell in row.values()] for row in rows],
+        ["name", *(columns[field] for field in fields), *shared],
+        [[*map(_cell, row.values()), *_work(found[row["name"]].work, len(shared))] for row in rows],
     )
 
 
-def _work(work: SharedWork | None) -> dict[str, Any]:
-    """Returns the fields of a subscriber that workers share."""
-    return (
-        {} if work is None else {field: getattr(work, field) for field in ("taken", "delayed", "done", "unfinished", "workers")}
-    )
+def _work(work: SharedWork | None, columns: int) -> list[str]:
+    """Returns the cells of a subscriber that workers share; empty ones for another subscriber."""
+    if work is None:
+        return [""] * columns
+    return [str(number) for number in (len(work.workers), work.taken, work.delayed, work.unfinished)]
 
 
 def _cell(value: Any) -> str:

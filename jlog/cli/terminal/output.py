@@ -202,7 +202,7 @@ def in_words(name: str, value: Any) -> str:
     if name == "dedup":
         return f"{value['seconds']:g} s" if isinstance(value, dict) else f"the last {value:,} ids"
     if name in ("subscribers", "checkpoints"):
-        return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']})" for at in value) or "none"
+        return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']}{describe_work(at)})" for at in value) or "none"
     if name == "skipped":
         return ", ".join(f"{gap['first_sequence']} to {gap['next_sequence'] - 1}" for gap in value) or "none"
     if name == "retention" and "delete_read" in value:
@@ -210,6 +210,15 @@ def in_words(name: str, value: Any) -> str:
     if name == "dead":
         return ", ".join(map(describe_dead, value)) or "none"
     return str(value)
+
+
+def describe_work(fields: dict[str, Any]) -> str:
+    """Describes what the workers of a shared subscriber do; nothing for another subscriber."""
+    return f", {fields['taken']} taken by {count_of(fields['workers'], 'worker')}" if "workers" in fields else ""
+
+
+def count_of(things: list[Any], name: str) -> str:
+    return f"{len(things)} {name}" + "s" * (len(things) != 1)
 
 
 def describe_retention(fields: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import jlog
 
 NAME_CELLS = 10  # enough of a name to know it by
-ALARMING = ("damaged", "expired", "dead")
+ALARMING = ("damaged", "expired", "dead", "full")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,9 @@ class SubscriberRow:
     @property
     def state(self) -> str:
         at = self.at
-        states = {"damaged": at.damaged, "expired": at.expired, "dead": at.dead, "read": at.busy}
+        workers = f"{len(at.work.workers)} work" if at.work and at.work.workers else "read"
+        full = at.work is not None and at.work.full
+        states = {"damaged": at.damaged, "expired": at.expired, "dead": at.dead, "full": full, workers: at.busy}
         return next((state for state, holds in states.items() if holds), "-")
 
 
