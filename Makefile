@@ -115,7 +115,7 @@ docs: .venv/.installed-docs ## builds the documentation into build/docs
 	@echo build/docs/index.html
 
 recording: .venv/.installed .venv-test/.installed ## records the demo anew, into docs/demo.svg
-	$(test) tools/recording.py docs/demo.svg .venv/bin/jlogtool demo
+	PATH="$(CURDIR)/.venv/bin:$$PATH" $(test) tools/recording.py docs/demo.svg jlogtool demo
 
 build: .venv-test/.installed ## compiles what has changed, for the tests
 

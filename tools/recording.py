@@ -80,21 +80,23 @@ class Recorder:
         self._screen = pyte.Screen(COLUMNS, LINES_MAX)
         self._stream = pyte.ByteStream(self._screen)
         self._seconds: dict[int, float] = {}
-        self._last = time.monotonic()
-        self._second = FIRST_SECONDS
 
     def feed(self, shown: bytes) -> None:
         now = time.monotonic()
-        self._second += min(now - self._last, PAUSE_SECONDS)
-        self._last = now
         self._screen.dirty.clear()
         self._stream.feed(shown)
-        self._seconds.update(dict.fromkeys(self._screen.dirty, self._second))
+        self._seconds.update(dict.fromkeys(self._screen.dirty, now))
 
     def lines(self) -> list[Line]:
         if self._screen.cursor.y == LINES_MAX - 1:
             raise SystemExit(f"recording: it has more than {LINES_MAX} lines")
-        return [Line(self._seconds[number], tuple(self._parts(number))) for number in range(self._screen.cursor.y)]
+        found, second, before = [], FIRST_SECONDS, min(self._seconds.values())
+        for number in range(self._screen.cursor.y):
+            shown = max(before, self._seconds.get(number, before))  # an empty line changes nothing
+            second += min(shown - before, PAUSE_SECONDS)
+            before = shown
+            found.append(Line(second, tuple(self._parts(number))))
+        return found
 
     def _parts(self, number: int) -> Iterator[tuple[str, str]]:
         cells = [self._screen.buffer[number][column] for column in range(COLUMNS)]

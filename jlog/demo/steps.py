@@ -199,7 +199,7 @@ def seek_time(demo: Demo) -> None:
         earlier = reader.read_backward(1)
     if later.timestamp < moment or any(record.timestamp >= moment for record in earlier):
         raise Broken(f"the first record from {moment} on is not {found}")
-    demo.say(f"a reader looked for a time in the middle, {moment:%H:%M:%S.%f} UTC: the first record from then on is {found:,}")
+    demo.say(f"a reader looked for a time in the middle, {moment:%H:%M:%S.%f} UTC, and found record {found:,}")
 
 
 def rewind(demo: Demo) -> None:
