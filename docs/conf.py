@@ -22,6 +22,8 @@ release = version = installed_version("pyjlog")
 extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton", "sphinx.ext.autodoc", "signatures"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+exclude_patterns = ["command-line.md"]  # the pages that include its parts are in its place
+suppress_warnings = ["myst.header"]  # a part begins below the level of its heading
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 default_role = "literal"  # of `name` in docstrings
