@@ -43,9 +43,11 @@ def connected(spill_directory: str) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"temp_directory": spill_directory})
 
 
-def execute(connection: duckdb.DuckDBPyConnection, statement: str, scans: Mapping[str, Scan]) -> duckdb.DuckDBPyConnection:
+def execute(
+    connection: duckdb.DuckDBPyConnection, statement: str, scans: Mapping[str, Scan]
+) -> duckdb.DuckDBPyConnection | None:
     """Runs a statement, which knows each scan as a table of its name. Planning and running are one transaction, so that now()
-    is the same in both."""
+    is the same in both. Returns None for an empty statement."""
     connection.begin()
     try:
         needed = plan(connection, statement, scans)

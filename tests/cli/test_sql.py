@@ -86,6 +86,12 @@ def test_two_journals_are_joined_and_a_time_without_offset_is_of_this_zone(
     assert do("sql", statement, *sources).json == {"n": 10}
 
 
+def test_jsonl_has_every_column_of_a_join(app: Path) -> None:
+    statement = "SELECT a.n, b.n, 3 AS n_1 FROM app a JOIN app b ON b.n = a.n + 1 WHERE a.n = 1"
+    found = do("sql", statement, f"app={app}", "--parse", "json", "--format", "jsonl")
+    assert found.json == {"n": 1, "n_1": 2, "n_1_1": 3}
+
+
 def test_from_and_to_limit_the_records(app: Path) -> None:
     limits = ("--from", "2026-11-25T12:00:10Z", "--to", "2026-11-25T12:00:20Z")
     found = do("sql", "SELECT min(sequence) AS a, max(sequence) AS b FROM app", f"app={app}", *limits, "--format", "jsonl")
@@ -106,6 +112,7 @@ def test_damage_is_left_out_with_a_line_for_each_place_and_exit_code_3(segments:
     ("arguments", "code", "message"),
     [
         (["SELEC", "app={app}"], 2, "syntax error"),
+        (["", "app={app}"], 2, "the statement is empty"),
         (["FROM nowhere", "app={app}"], 2, "nowhere"),
         (["SELECT nothing FROM app", "app={app}"], 2, "nothing"),
         (["FROM app", "{app}"], 2, "is not NAME=JOURNAL"),

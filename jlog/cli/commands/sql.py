@@ -131,6 +131,8 @@ def _write(
             execute(connection, f"COPY ({statement.rstrip().rstrip(';')}\n) TO '{target}' (FORMAT parquet)", scans)
             return
         found = execute(connection, statement, scans)
+        if found is None:
+            raise click.UsageError("the statement is empty")
         file = None if path is None else stack.enter_context(open(path, "wb"))
         writer_of(format_name, file)(found.description or [], _rows(found))
         binary_stdout().flush()

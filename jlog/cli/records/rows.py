@@ -44,10 +44,22 @@ def _write_csv(file: BinaryIO, columns: Sequence[Sequence[Any]], rows: Rows) -> 
 
 
 def _write_jsonl(file: BinaryIO, columns: Sequence[Sequence[Any]], rows: Rows) -> None:
-    names = [column[0] for column in columns]
+    names = _distinct(column[0] for column in columns)
     for row in rows:
         line = json.dumps(dict(zip(names, map(_plain, row), strict=True)), ensure_ascii=False)
         file.write(line.encode("utf-8", "backslashreplace") + b"\n")
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Returns the names with a number after each one that is there already, as DuckDB gives a table: a, a_1."""
+    found: list[str] = []
+    for name in names:
+        new, number = name, 0
+        while new in found:
+            number += 1
+            new = f"{name}_{number}"
+        found.append(new)
+    return found
 
 
 def _text(value: Any) -> str:
