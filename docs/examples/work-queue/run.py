@@ -78,6 +78,7 @@ def prove(queue: Path, died: int, releases: dict[int, int], dead: list[int]) -> 
 
 def main(queue: Path) -> None:
     (queue / "invoices").mkdir()
+    jlog.Journal.create(queue / "dead")
     jobs = jlog.Journal.create(queue / "jobs")
     jobs.add_subscriber(SUBSCRIBER)
     put_jobs(queue, range(YESTERDAY))
