@@ -22,8 +22,8 @@ from jlog.system.filesystem import journal_path
 BACKOFF_MAX = 10 * 365 * 86_400.0
 
 
-def check_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options that are given, checked, as they are stored."""
+def check_options(path: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options that are given for workers of the journal at `path`, checked, as they are stored."""
     found = {name: value for name, value in given.items() if value is not None}
     if found.get("order", "any") not in ("any", "key"):
         raise ValueError(f"order must be 'any' or 'key', not {found['order']!r}")
@@ -42,6 +42,11 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
         found["backoff"] = first, longest
     if "dead_letters" in found:
         found["dead_letters"] = os.path.abspath(journal_path(found["dead_letters"]))
+        if os.path.realpath(found["dead_letters"]) == os.path.realpath(path):
+            raise ValueError(
+                f"{path} is the journal that is worked on: each dead letter would come as a new record, and be rejected again; "
+                "dead letters need a journal of their own"
+            )
     return found
 
 

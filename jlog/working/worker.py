@@ -48,7 +48,7 @@ class Worker:
 
     order: "any", or "key": records with the same key are handed out one after the other, in their order. New: "any".
     max_attempts: a record that has failed so often is rejected. New: no limit.
-    dead_letters: path of the journal that takes rejected records. New: none; a rejected record is finished, counted and logged.
+    dead_letters: path of another journal, for rejected records. New: none; a rejected record is finished, counted and logged.
     backoff: (first, most) seconds before the next attempt, doubled each time. New: (1.0, 60.0).
     window: most records that are handed out, delayed or passed over because of their key, and not finished. New: 65,536.
 
@@ -77,7 +77,8 @@ class Worker:
         if lease is not None and not 0 < lease < 1e9:
             raise ValueError(f"a lease must be longer than 0 seconds, not {lease!r}")
         given = check_options(
-            {"order": order, "max_attempts": max_attempts, "dead_letters": dead_letters, "backoff": backoff, "window": window}
+            journal_path(path),
+            {"order": order, "max_attempts": max_attempts, "dead_letters": dead_letters, "backoff": backoff, "window": window},
         )
         deadline = self._deadline()
         if create:

@@ -347,6 +347,15 @@ def test_a_rejected_record_is_in_the_dead_letters_once(path, tmp_path):
     ]
 
 
+def test_dead_letters_in_the_journal_that_is_worked_on_are_refused(path, tmp_path):
+    """Each would be a new record to reject, for ever."""
+    (tmp_path / "link").symlink_to(path)
+    for place in (path, tmp_path / "link"):
+        with pytest.raises(ValueError, match="need a journal of their own"):
+            open_worker(path, dead_letters=place)
+    assert not path.exists()
+
+
 def test_where_the_dead_letter_cannot_be_written_the_record_stays_unfinished(path, tmp_path):
     fill(path, 1)
     (tmp_path / "dead").write_bytes(b"a file")
