@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -39,6 +40,7 @@ class Shell:
             text=True,
             cwd=directory,
             env={**environment, "PATH": f"{programs}:{environment['PATH']}"},
+            start_new_session=True,
         )
 
     def run(self, command: str) -> tuple[str, int]:
@@ -73,6 +75,9 @@ class Shell:
         return ENDED.sub("", self._output.read_text()), code
 
     def close(self) -> None:
+        """Ends the shell, and what it still waits for where a test ran out of time."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
