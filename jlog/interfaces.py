@@ -71,6 +71,7 @@ class WriterProtocol(Protocol):
         key: Buffer | None = None,
         headers: Iterable[tuple[str, Buffer | None]] | None = None,
         timestamp_us: int | None = None,
+        timestamp: datetime | None = None,
     ) -> int | None: ...
     def extend(
         self,

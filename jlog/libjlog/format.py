@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from jlog._core.records.libjlog import Messages
 from jlog.errors import UnsupportedFormat
-from jlog.positions.names import NAME_BYTES_MAX, is_name
+from jlog.positions.names import NAME_BYTES_MAX, is_name, is_new_name
 
 METASTORE = "metastore"
 PRE_COMMIT = "pre_commit"
@@ -115,10 +115,10 @@ def allowed_name(name: bytes) -> str:
         text = name.decode()
     except UnicodeDecodeError:
         text = ""
-    if text and is_name(text) and not _ESCAPED.search(text):
+    if text and is_new_name(text) and not _ESCAPED.search(text):
         return text
     encoded = "".join(_encoded(character) for character in name.decode("utf-8", "surrogateescape"))
-    if not is_name(encoded):  # it reads as a number or a time, or is begin or end
+    if not is_new_name(encoded):  # it reads as a number or a time, or is begin or end
         encoded = f"%{name[0]:02X}{encoded[1:]}"
     if not is_name(encoded):
         encoded = encoded.encode()[: NAME_BYTES_MAX - 20].decode(errors="ignore") + f"%{hash_of(name)}"

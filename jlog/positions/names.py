@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 
+from jlog.positions.times import parse_iso_time, reads_as_a_date, reads_as_a_time
+
 Start = str | int | datetime | timedelta
 
 FORMS = (
@@ -15,12 +17,16 @@ FORMS = (
 NAME_BYTES_MAX = 200
 _RESERVED = ("begin", "end")
 _LIKE_A_SEQUENCE = re.compile(r"[+-]?\d+\Z")
-_LIKE_A_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?\Z")
 
 
 def is_name(name: str) -> bool:
-    """Says whether a subscriber or a checkpoint may have this name."""
+    """Says whether a subscriber or a checkpoint that exists may have this name."""
     return not _broken_rule(name)
+
+
+def is_new_name(name: str) -> bool:
+    """Says whether a new subscriber or checkpoint may have this name."""
+    return is_name(name) and not reads_as_a_time(name)
 
 
 def check_name(name: str, what: str) -> str:
@@ -30,6 +36,14 @@ def check_name(name: str, what: str) -> str:
     broken = _broken_rule(name)
     if broken:
         raise ValueError(f"{name!r} cannot name a {what}: {broken}")
+    return name
+
+
+def check_new_name(name: str, what: str) -> str:
+    """Does the same for a name that is about to be created. What reads as a time is refused only here: later versions know more
+    forms of times, and a name from before has to stay usable and removable."""
+    if reads_as_a_time(check_name(name, what)):
+        raise ValueError(f"{name!r} cannot name a {what}: it reads as a time")
     return name
 
 
@@ -50,8 +64,6 @@ def _broken_rule(name: str) -> str:
         return "begin and end name the journal's own ends"
     if _LIKE_A_SEQUENCE.match(name):
         return "it reads as a sequence"
-    if _LIKE_A_TIME.match(name):
-        return "it reads as a time"
     return ""
 
 
@@ -68,23 +80,14 @@ def resolved(start: Start) -> str | int | datetime:
         raise TypeError(f"a position must be {FORMS}, not {start!r}")
     if isinstance(start, timedelta):
         return datetime.now(timezone.utc) - start
-    if isinstance(start, str) and _LIKE_A_TIME.match(start):
-        return _parsed(start)
+    if isinstance(start, str) and reads_as_a_date(start):
+        try:
+            return parse_iso_time(start)
+        except ValueError as error:
+            raise ValueError(f"{error}; a position is {FORMS}") from None
     if isinstance(start, datetime):
         timestamp_us_of(start)
     return start
-
-
-def _parsed(text: str) -> datetime:
-    try:
-        # Before Python 3.11 datetime knows no Z, and no fraction of other than 3 or 6 digits.
-        whole = re.sub(r"\.(\d{1,6})\d*", lambda found: "." + found[1].ljust(6, "0"), re.sub(r"[Zz]\Z", "+00:00", text))
-        found = datetime.fromisoformat(whole)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a time; a position is {FORMS}") from None
-    if found.tzinfo is None:
-        raise ValueError(f"{text!r} is not a time with a UTC offset; write 2026-11-25T12:00:00Z or …+01:00")
-    return found
 
 
 def timestamp_us_of(time: datetime) -> int:

@@ -13,7 +13,7 @@ from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import AT_ONCE, NEVER, RANGES, Deadline, HeldRange, LockFile
 from jlog._core.work.outside import look
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
-from jlog.positions.names import check_name, is_name
+from jlog.positions.names import check_name, check_new_name, is_name
 from jlog.storage.meta import Meta
 from jlog.system.files import Directory, file_in, has_more_entries, is_there, stat_file
 
@@ -247,7 +247,7 @@ def exists(path: str, kind: str, name: str) -> bool:
 def create(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
     """Creates a new position file, durably and as a whole. Called under the table's lock."""
     temporary = f".{os.getpid()}.new"
-    with Directory(path, f"{kind}s", make=True) as directory, directory.made(check_name(name, kind), temporary) as fd:
+    with Directory(path, f"{kind}s", make=True) as directory, directory.made(check_new_name(name, kind), temporary) as fd:
         dual_slot.write_position(fd, meta.uuid, meta.epoch, sequence, os.path.join(directory.path, temporary))
     sync_directory(directory.path)
 

@@ -11,8 +11,9 @@ from jlog._core.read.journal_end import JournalEnd
 from jlog._core.segments.index import build_index, load_index, points_at_block
 from jlog._core.segments.segment import list_segments
 from jlog.errors import CheckpointNotFound, JournalError, PositionLost
-from jlog.positions.names import Start, resolved, timestamp_us_of
+from jlog.positions.names import FORMS, Start, resolved, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, PositionFile
+from jlog.positions.times import reads_as_a_time
 from jlog.storage.meta import Meta
 
 
@@ -49,6 +50,8 @@ def find_sequence(path: str, meta: Meta, cursor: Ends, start: Start, *, checkpoi
             file = PositionFile(path, meta, CHECKPOINT, start)
         except CheckpointNotFound as error:
             meant = {"earliest": "begin", "latest": "end"}.get(start)  # Kafka's words
+            if meant is None and reads_as_a_time(start):  # the command line has more forms of times
+                raise CheckpointNotFound(f"{error}; a position is {FORMS}") from None
             if meant is None:
                 raise
             raise CheckpointNotFound(f"{error}; did you mean {meant!r}?") from None

@@ -37,6 +37,7 @@ cdef struct StoredBody:
     uint8_t codec
 
 cdef bytes as_bytes(value, str what)
+cdef object time_us_of(timestamp, timestamp_us)
 
 cdef class EncodedRecords:
     cdef uint8_t *data

@@ -2,6 +2,7 @@
 with 0 microseconds from the base time. Under the lock either this number or the base time is set."""
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from operator import index
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
@@ -39,6 +40,8 @@ cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
 
 
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
 _compress = None  # lz4.block.compress; imported at the first use, since a journal without compression does not need it
 
 
@@ -74,6 +77,17 @@ cdef int64_t as_time_us(timestamp_us) except? -1:
     if overflow:
         raise ValueError(f"timestamp_us must be microseconds since 1970 that fit into 64 bits, not {timestamp_us}")
     return time_us
+
+
+cdef object time_us_of(timestamp, timestamp_us):
+    """Returns the microseconds since 1970 of an aware datetime. `timestamp_us` is what the caller gave beside it."""
+    if timestamp_us is not None:
+        raise TypeError("timestamp and timestamp_us both say when the record is from; give one of them")
+    if not isinstance(timestamp, datetime):
+        raise TypeError(f"timestamp must be an aware datetime, not {timestamp!r}; timestamp_us takes microseconds since 1970")
+    if timestamp.utcoffset() is None:
+        raise ValueError(f"{timestamp!r} has no time zone; use an aware datetime, for example datetime.now(timezone.utc)")
+    return (timestamp - EPOCH) // timedelta(microseconds=1)
 
 
 cdef class EncodedRecords:

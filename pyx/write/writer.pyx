@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset, strcmp
 
 from jlog._core.write.attachment cimport Attachment
-from jlog._core.records.encode cimport EncodedRecords, as_bytes
+from jlog._core.records.encode cimport EncodedRecords, as_bytes, time_us_of
 from jlog._core.format.format cimport JLOG_ID_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.write.ingest cimport ingest
 from jlog._core.system.lock cimport Deadline
@@ -145,7 +145,7 @@ cdef class Writer(Appender):
 
     # --- Appending ----------------------------------------------------------------------------------------------
 
-    def append(self, value, /, *, key=None, headers=None, timestamp_us=None, id=None):
+    def append(self, value, /, *, key=None, headers=None, timestamp_us=None, id=None, timestamp=None):
         """Appends one record and returns its sequence. Readers see the record from then on.
 
         value: any contiguous bytes-like object of at most 1 GiB, copied; None is Kafka's tombstone.
@@ -153,6 +153,7 @@ cdef class Writer(Appender):
         headers: pairs of str and bytes-like or None, or a dict of them.
         timestamp_us: microseconds since 1970, 64 bits, stored as given; None: the clock's time, which never runs backwards
             within a journal.
+        timestamp: the same as an aware datetime, in place of timestamp_us.
         id: 1 to 255 bytes. If one of the last records with an id (the journal's option `dedup`) has the same one, nothing is
             appended, and the sequence of that record is returned, also where it was removed since. It survives what the
             records survive. The id is kept in the header `jlog.id`, and Record.id is it.
@@ -164,7 +165,7 @@ cdef class Writer(Appender):
         cdef int64_t sequence, now_us
         cdef jlog_page *page
         if (type(value) is bytes and key is None and headers is None and timestamp_us is None and id is None
-                and self.buffered):
+                and timestamp is None and self.buffered):
             if self.process[0] != self.token:  # also if it is closed: no process has the token CLOSED
                 self.ensure_open()
             # Nothing between the lock and the unlock touches a Python object.
@@ -179,6 +180,8 @@ cdef class Writer(Appender):
                     if page.sync_mode != JLOG_SYNC_APPEND:
                         return jlog_number(sequence)
                     return self.durable(self.attachment, jlog_number(sequence), self.deadline())
+        if timestamp is not None:
+            timestamp_us = time_us_of(timestamp, timestamp_us)
         if id is not None:
             return self.append_with_id(value, key, headers, timestamp_us, id, True)
         return self.append_slowly(value, key, headers, timestamp_us, True)

@@ -144,7 +144,7 @@ def test_a_place_that_cannot_be_is_refused_everywhere(journal, position, error):
     assert (list(journal.subscribers()), stands(journal), journal.checkpoints()) == (["billing"], (7, 93), {})
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", ".x", "a\n", "begin", "end", "12", "2024-05-01", "x" * 201])
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".x", "a\n", "begin", "end", "12", "x" * 201])
 def test_names_against_the_rules_are_refused_everywhere(journal, name):
     journal.add_subscriber("billing")
     for call in (

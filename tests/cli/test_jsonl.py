@@ -74,7 +74,11 @@ BAD = {
     '{"value": "\\ud800"}': "surrogates not allowed",
     '{"headers": [["\\ud800", "x"]]}': "surrogates not allowed",
     '{"value":' + "[" * 100_000 + "]" * 100_000 + "}": "nested too deeply",
-    '{"MESSAGE": "the disk is on fire"}': "is not a record",
+    '{"MESSAGE": "the disk is on fire"}': 'a record has no field "MESSAGE"; its fields are headers, key,',
+    '{"value": "a", "vlaue": "b"}': 'a record has no field "vlaue"',
+    '{"\\ud800": 1}': 'a record has no field "\\ud800"',
+    '{"timestamp": "yesterday"}': "is not a time with a UTC offset",
+    '{"value": ' + "9" * 5000 + "}": "int",
 }
 
 

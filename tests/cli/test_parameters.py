@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import date, datetime, timedelta, timezone
+from datetime import date
 from decimal import Decimal
 
 import pytest
 
-from jlog.cli.arguments.parameters import parse_duration, parse_position, parse_size
+from jlog.cli.arguments.parameters import parse_position, parse_size
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import to_json
 
-NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 
-
-@pytest.mark.parametrize("text", ["begin", "end", "before-batch", "+5", "-5", "²", "2026-name", ""])
+@pytest.mark.parametrize("text", ["begin", "end", "before-batch", "+5", "-5", "²", "2026-name", "noon", ""])
 def test_text_that_is_not_a_number_and_no_time_is_a_name(text: str) -> None:
     assert parse_position(text) == text
 
@@ -23,32 +21,6 @@ def test_text_that_is_not_a_number_and_no_time_is_a_name(text: str) -> None:
 @pytest.mark.parametrize(("text", "sequence"), [("0", 0), ("007", 7), ("18446744073709551615", (1 << 64) - 1)])
 def test_digits_are_a_sequence(text: str, sequence: int) -> None:
     assert parse_position(text) == sequence
-
-
-@pytest.mark.parametrize(
-    ("text", "time"),
-    [
-        ("2026-11-20T12:00Z", NOON),
-        ("2026-11-20T12:00:00Z", NOON),
-        ("2026-11-20 12:00:00z", NOON),
-        ("2026-11-20 13:00:00 +01:00", NOON),
-        ("2026-11-20T13:00:00+0100", NOON),
-        ("2026-11-20T04:00:00-08", NOON),
-        ("2026-11-20T12:00:00.5Z", NOON + timedelta(milliseconds=500)),
-        ("2026-11-20T12:00:00.123456789Z", NOON + timedelta(microseconds=123456)),
-    ],
-)
-def test_an_iso_time_with_its_offset_is_a_time(text: str, time: datetime) -> None:
-    assert parse_position(text) == time
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["2026-11-20", "2026-11-20T12:00:00", "2026-11-31T12:00:00Z", "2026-11-20T12:00:00 UTC", "2026-11-20T"],
-)
-def test_a_time_that_nobody_could_tell_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a time"):
-        parse_position(text)
 
 
 @pytest.mark.parametrize(
@@ -79,27 +51,6 @@ def test_a_bad_size_is_refused(text: str) -> None:
 )
 def test_sizes_are_printed_for_people(size: int, text: str) -> None:
     assert human_bytes(size) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "duration"),
-    [
-        ("30s", timedelta(seconds=30)),
-        ("90m", timedelta(minutes=90)),
-        ("12h", timedelta(hours=12)),
-        ("7d", timedelta(days=7)),
-        ("2w", timedelta(weeks=2)),
-        ("1d12h", timedelta(days=1, hours=12)),
-    ],
-)
-def test_durations_are_written_with_their_units(text: str, duration: timedelta) -> None:
-    assert parse_duration(text) == duration
-
-
-@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1.5h", "1y", "9999999999999999w", "٣d"])
-def test_a_bad_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a duration|is longer"):
-        parse_duration(text)
 
 
 def test_every_value_of_a_query_has_a_form_in_json() -> None:

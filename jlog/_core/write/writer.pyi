@@ -1,5 +1,6 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
@@ -43,6 +44,7 @@ class Writer:
         headers: _Headers | None = None,
         timestamp_us: int | None = None,
         id: Buffer | None = None,
+        timestamp: datetime | None = None,
     ) -> int: ...
     def _append_unsynced(
         self,

@@ -13,13 +13,17 @@ from click.shell_completion import CompletionItem
 
 from jlog.archive import archive_at
 from jlog.cli.arguments.topics import topic_settings
+from jlog.cli.terminal.output import complain
 from jlog.errors import CheckpointNotFound, JournalError
+from jlog.positions.times import FORMS, FoundTime, parse_duration, parse_time, reads_as_a_time
 from jlog.system.filesystem import is_url
 from jlog.urls import open_journal, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import TypeVar
 
+    Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
     ParamType = click.ParamType[Any]
 else:
     ParamType = click.ParamType  # takes a type argument only since click 8.4
@@ -27,14 +31,6 @@ else:
 PositionArgument = str | int | datetime
 
 _SIZE = re.compile(r"(\d+)\s*(?:([KMGT])(?:I?B)?|B)?\Z", re.IGNORECASE | re.ASCII)
-_DURATION = re.compile(r"(?:\d+[wdhms])+\Z", re.ASCII)
-_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-_LIKE_A_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?:[Tt ].*)?\Z", re.ASCII)
-_TIME = re.compile(
-    r"(?P<date>\d{4}-\d{2}-\d{2})[Tt ](?P<minute>\d{2}:\d{2})(?::(?P<second>\d{2}))?(?:\.(?P<fraction>\d{1,6})\d*)?"
-    r"\s?(?:(?P<utc>[Zz])|(?P<hours>[+-]\d{2}):?(?P<minutes>\d{2})?)\Z",
-    re.ASCII,
-)
 
 
 class Parsed(ParamType):
@@ -53,7 +49,20 @@ class Parsed(ParamType):
             self.fail(str(error), param, ctx)
 
 
-class PositionType(Parsed):
+class TimeType(Parsed):
+    """A value that may be a time. A line on stderr names the zone that was taken for a text without an offset."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not isinstance(found, FoundTime):
+            return found
+        if found.is_local and not (ctx is not None and ctx.resilient_parsing):
+            option = f"{param.opts[0]} " if param is not None and param.opts[0].startswith("-") else ""
+            complain(f"{option}{value}: taken as {found.time.isoformat()}, in this machine's zone, {found.time.tzname()}")
+        return found.time
+
+
+class PositionType(TimeType):
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _beginning_with(incomplete, ["begin", "end", *_names(ctx, "checkpoints")])
 
@@ -157,24 +166,11 @@ def is_archive(journal: str) -> bool:
     return is_url(journal) and not journal.lower().startswith("kafka:")
 
 
-def parse_position(text: str) -> PositionArgument:
-    """Parses a sequence, a time, "begin", "end" or the name of a checkpoint. Raises ValueError for a time without offset."""
+def parse_position(text: str) -> PositionArgument | FoundTime:
+    """Parses a sequence, a time, "begin", "end" or the name of a checkpoint."""
     if text.isascii() and text.isdigit():
         return int(text)
-    return parse_time(text) if _LIKE_A_TIME.match(text) else text
-
-
-def parse_time(text: str) -> datetime:
-    """Parses a time. datetime.fromisoformat knows no Z before Python 3.11, and only fractions of 3 or 6 digits."""
-    found = _TIME.match(text)
-    if found is None:
-        raise ValueError(f"{text!r} is not a time with a UTC offset; write 2026-11-20T12:34:56Z or …+01:00")
-    second, fraction = found["second"] or "00", (found["fraction"] or "").ljust(6, "0")
-    offset = "+00:00" if found["utc"] else f"{found['hours']}:{found['minutes'] or '00'}"
-    try:
-        return datetime.fromisoformat(f"{found['date']}T{found['minute']}:{second}.{fraction}{offset}")
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not a time: {error}") from None
+    return parse_time(text) if reads_as_a_time(text) else text
 
 
 def parse_pattern(text: str) -> re.Pattern[bytes]:
@@ -198,15 +194,15 @@ def parse_dedup(text: str) -> int | timedelta:
     return int(text) if text.isascii() and text.isdigit() else parse_duration(text)
 
 
-def parse_duration(text: str) -> timedelta:
-    """Parses a duration: 7d, 12h, 90m, 30s, 1w, 1d12h."""
-    if not _DURATION.match(text.strip()):
-        raise ValueError(f"{text!r} is not a duration; write it in w, d, h, m and s: 7d, 12h, 1h30m")
-    found = re.findall(r"(\d+)([wdhms])", text)
-    try:
-        return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in found), timedelta(0))
-    except OverflowError:
-        raise ValueError(f"{text!r} is longer than {timedelta.max.days} days") from None
+def start_option(text: str, *names: str, default: str | None = "begin") -> Callable[[Command], Command]:
+    """The option where reading begins; `names` are others that a command has for it."""
+    return click.option(*names, "--from", "--since", "start", type=POSITION, default=default, show_default=True, help=text)
+
+
+def stop_option(name: str = "stop", *, default: str | None = "end") -> Callable[[Command], Command]:
+    """The option where reading ends; `name` is the command's parameter."""
+    text = "The first record that is left out."
+    return click.option("--to", "--until", name, type=POSITION, default=default, show_default=True, help=text)
 
 
 NO_LIMIT = object()  # the value of `none`, to tell it from an option that was not given
@@ -218,7 +214,7 @@ def or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 SUBSCRIBER = NameType("subscribers")
 CHECKPOINT = NameType("checkpoints")
-POSITIONS = "begin, end, a sequence, a time such as 2026-11-20T12:00:00Z, or the name of a checkpoint"
+POSITIONS = f"begin, end, a sequence, the name of a checkpoint, or a time: {FORMS}"
 POSITION = PositionType("POSITION", parse_position)
 SIZE = Parsed("BYTES", parse_size)
 DEDUP = Parsed("N|AGE", parse_dedup)

@@ -79,7 +79,8 @@ def append(
     point are appended, each of them whole.
 
     With `--format jsonl`, `value`, `key`, `headers` and `timestamp` are as dump prints them; so are `value_base64`,
-    `key_base64` and `timestamp_us`. Each may be missing. `sequence` is ignored: JOURNAL gives its own.
+    `key_base64` and `timestamp_us`. Each may be missing; other fields are an error. `sequence` is ignored: JOURNAL gives
+    its own.
 
     \b
     Examples:

@@ -8,11 +8,12 @@ import click
 
 import jlog
 from jlog.care.archive_loop import keep_archived
-from jlog.cli.arguments.parameters import Parsed, checked, journal_argument, parse_duration
+from jlog.cli.arguments.parameters import Parsed, checked, journal_argument
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, json_option, print_json, print_table
 from jlog.cli.terminal.progress import progress_bar
+from jlog.positions.times import parse_duration
 from jlog.storage.segments import Segment
 
 FIELDS = ("path", "first_sequence", "records", "size_bytes")

@@ -12,18 +12,19 @@ import click
 
 import jlog
 from jlog.cli.arguments.parameters import (
-    POSITION,
     PositionArgument,
     checked,
     is_archive,
     is_topic,
     readable_argument,
     refuse_beside,
+    start_option,
+    stop_option,
 )
 from jlog.cli.records.blocks import dump_blocks
 from jlog.cli.records.formats import Format, format_options
 from jlog.cli.records.matching import Match, grep_options
-from jlog.cli.records.past_damage import Reading, gaps_of, open_reader
+from jlog.cli.records.past_damage import Reading, gaps_of, open_reader, sequence_at
 from jlog.cli.records.replay import pace_option, write_records
 from jlog.cli.terminal.output import binary_stdout
 from jlog.cli.terminal.progress import progress_bar
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @readable_argument
-@click.option("--from", "start", type=POSITION, default="begin", show_default=True, help="The first record.")
-@click.option("--to", "stop", type=POSITION, default="end", show_default=True, help="The first record that is left out.")
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Print at most N records.")
+@start_option("The first record.")
+@stop_option()
+@click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="Print at most N records.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @grep_options
 @format_options
@@ -50,8 +51,9 @@ if TYPE_CHECKING:
 def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
     """Print the records of JOURNAL, oldest first, up to its end as it is now.
 
-    --from and --to are positions: `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after
-    it), or the name of a checkpoint. The record at --to is left out. With --reverse the same records come newest first,
+    --from and --to are positions: `begin`, `end`, a sequence, the name of a checkpoint, or a time, which is that of the
+    first record at or after it: 2026-11-25T12:00:00Z; in this machine's zone 2026-11-25, 13:30 or yesterday; or so long
+    ago: 10m, 1h, 7d. The record at --to is left out. With --reverse the same records come newest first,
     and --limit takes the newest. With --pace they come with the intervals of their timestamps, counted from the first;
     a late one comes at once.
 
@@ -65,7 +67,8 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
     Examples:
       jlogtool dump /var/lib/events
       jlogtool dump --from 1000 --to 2000 --json /var/lib/events | jq .value
-      jlogtool dump --from 2026-11-20T12:00:00Z --limit 10 /var/lib/events
+      jlogtool dump --since 10m --grep error /var/lib/events
+      jlogtool dump --from yesterday --to today /var/lib/events
       jlogtool dump --reverse --limit 5 --grep 'error|fatal' -i /var/lib/events
       jlogtool dump --from 2026-11-20T12:00:00Z --pace 10 /var/lib/events
       jlogtool dump --framing length32 /var/lib/images > images.bin
@@ -101,13 +104,14 @@ def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Sel
     with checked():
         reader = open_reader(journal, start=wanted.start)
     with checked():
-        end = _sequence_of(journal, wanted.stop)
+        end = sequence_at(journal, wanted.stop)
     with reader, _progress(reader, end) as advance:
         reading = Reading(reader)
         left = sys.maxsize if wanted.limit is None else wanted.limit
-        pieces = (
-            _backward(journal, reading, reader.position, end) if wanted.reverse else _forward(reading, end, left, wanted.match)
-        )
+        if wanted.reverse:
+            pieces = _backward(journal, reading, reader.position, end)
+        else:
+            pieces = reading.forward(end, sys.maxsize if wanted.match else left)
         while left and (piece := next(pieces, None)) is not None:
             records: Any = piece
             if wanted.match:
@@ -119,17 +123,6 @@ def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Sel
             advance(len(piece))
         out.flush()
         reading.finish()
-
-
-def _forward(reading: Reading, end: int, limit: int, match: Match | None) -> Iterator[Records]:
-    reader = reading.reader
-    while reader.position < end:
-        wanted = end - reader.position
-        batch = reading.batch(wanted if match else min(wanted, limit))
-        if not len(batch):
-            return
-        # After damage, or in a topic, sequences may be missing: then so many records reach beyond the end.
-        yield batch if reader.position <= end else [record for record in batch if record.sequence < end]
 
 
 def _backward(journal: str, reading: Reading, start: int, stop: int) -> Iterator[Records]:
@@ -146,16 +139,3 @@ def _progress(reader: jlog.ReaderProtocol, end: int) -> AbstractContextManager[C
     into_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     total = None if end == sys.maxsize else end - reader.position
     return progress_bar("Reading", total, in_bytes=False, shown=into_file)
-
-
-def _sequence_of(journal: str, position: PositionArgument) -> int:
-    """Returns the sequence of --to, and the end as it is now for `end`, so that the output of a growing journal ends too."""
-    if isinstance(position, int):
-        return position
-    try:
-        with open_reader(journal, start=position) as reader:
-            return reader.position
-    except CorruptJournal:
-        if position != "end":
-            raise
-        return sys.maxsize  # the damage is reported when reading comes there

@@ -6,16 +6,17 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
 
-from jlog.cli.arguments.parameters import Parsed, checked, parse_duration
+from jlog.cli.arguments.parameters import Parsed, TimeType, checked
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.output import print_json, print_table
 from jlog.cli.terminal.progress import on_terminal, progress_bar
 from jlog.errors import JournalError
+from jlog.positions.times import FoundTime, parse_duration, parse_time, reads_as_a_time
 
 
 def parse_trigger(text: str) -> timedelta | None:
@@ -35,6 +36,12 @@ def parse_max_bad(text: str) -> Any:
     return MaxBad.parse(text)
 
 
+def parse_place(text: str) -> str | FoundTime:
+    """Parses where a pipeline begins; what is not a time is checked with the sources."""
+    return parse_time(text) if reads_as_a_time(text) else text
+
+
+PLACE = TimeType("PLACE", parse_place)
 TRIGGER = Parsed("available-now|DURATION", parse_trigger)
 DURATION = Parsed("DURATION", parse_duration)
 MAX_BAD = Parsed("N|N%", parse_max_bad)
@@ -99,8 +106,11 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
 @click.option("--subscriber", metavar="NAME", help="Subscriber that follows, in each journal; NAME.windows too, with --window.")
 @click.option(
     "--start",
-    metavar="PLACE",
-    help="Begin a new pipeline at earliest, latest, a sequence, or a time.  [default: earliest]",
+    "--from",
+    "--since",
+    "start",
+    type=PLACE,
+    help="Begin a new pipeline at earliest, latest, a sequence, or a time as in dump.  [default: earliest]",
 )
 @click.option("--journal-pattern", metavar="REGEX", help="Read the journals below JOURNAL whose paths from there match.")
 @click.option(
@@ -195,7 +205,10 @@ def plan_of(options: dict[str, Any]) -> Any:
     elif options["counts"] or options["count_by"]:
         raise ValueError("--counts and --count-by need --window")
     trigger = options["trigger"]
-    check_start(options["start"], sources)
+    start = options["start"]
+    if isinstance(start, datetime):  # the plan has it as text, which means the same on every machine
+        start = start.isoformat()
+    check_start(start, sources)
     return PipelinePlan(
         sources=tuple(check_source(source, options["journal_pattern"]) for source in sources),
         dest=dest,
@@ -209,7 +222,7 @@ def plan_of(options: dict[str, Any]) -> Any:
         subscriber=options["subscriber"],
         windows=windows,
         query=options["query"],
-        start=options["start"],
+        start=start,
         journal_pattern=options["journal_pattern"],
         fail_on_data_loss=options["fail_on_data_loss"],
         format=options["format"],

@@ -7,9 +7,17 @@ import sys
 import click
 
 import jlog
-from jlog.cli.arguments.parameters import POSITION, SUBSCRIBER, PositionArgument, checked, journal_or_topic_argument
-from jlog.cli.records.formats import Format, format_options
-from jlog.cli.records.past_damage import BATCH_RECORDS, LOOK_EVERY, Reading
+from jlog.cli.arguments.parameters import (
+    SUBSCRIBER,
+    PositionArgument,
+    checked,
+    journal_or_topic_argument,
+    refuse_beside,
+    start_option,
+    stop_option,
+)
+from jlog.cli.records.formats import Format, Records, format_options
+from jlog.cli.records.past_damage import BATCH_RECORDS, LOOK_EVERY, Reading, sequence_at
 from jlog.cli.terminal.output import binary_stdout, complain, stdout_is_gone
 from jlog.errors import SubscriberNotFound
 
@@ -19,13 +27,8 @@ from jlog.errors import SubscriberNotFound
 @click.argument("subscriber", type=SUBSCRIBER)
 @click.option("-f", "--follow", is_flag=True, help="Go on with new records as they are appended.")
 @click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="End after N records.")
-@click.option(
-    "--start",
-    type=POSITION,
-    default="begin",
-    show_default=True,
-    help="Where a new subscriber begins to read.",
-)
+@start_option("Where a new subscriber begins to read.", "--start")
+@stop_option(default=None)
 @click.option("--no-commit", is_flag=True, help="Leave the subscriber where it stands.")
 @format_options
 def read(
@@ -34,6 +37,7 @@ def read(
     follow: bool,
     limit: int | None,
     start: PositionArgument,
+    stop: PositionArgument | None,
     no_commit: bool,
     output: Format,
 ) -> None:
@@ -44,9 +48,10 @@ def read(
     before that, they are printed again the next time: each record at least once. No other process can read as
     SUBSCRIBER meanwhile.
 
-    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
-    of a checkpoint. Damaged records are left out and committed: each damaged place has a line on stderr, and the exit
-    code is 3. With --follow it ends on Ctrl-C, or when nobody reads the output any more.
+    POSITION is as in dump: `begin`, `end`, a sequence, the name of a checkpoint, or a time such as 13:30, yesterday or
+    1h. With --until it ends before that record, which stays for the next time. Damaged records are left out and
+    committed: each damaged place has a line on stderr, and the exit code is 3. With --follow it ends on Ctrl-C, or when
+    nobody reads the output any more.
 
     \b
     Examples:
@@ -54,6 +59,8 @@ def read(
       jlogtool read --follow --json /var/lib/events billing | ./bill
       jlogtool read --limit 1 /var/lib/jobs worker
     """
+    if follow:
+        refuse_beside("--follow", "stop")
     out = binary_stdout()
     with checked():
         reader = _open(journal, subscriber, start)
@@ -61,17 +68,22 @@ def read(
         reading = Reading(reader)
         left = sys.maxsize if follow else reader.lag  # the lag as it is now: beside a busy writer the command would never end
         left = left if limit is None else min(left, limit)
+        with checked():
+            end = sys.maxsize if stop is None else sequence_at(journal, stop)
         committed = reader.position
-        while left and not stdout_is_gone():
-            batch = reading.batch(min(left, BATCH_RECORDS), timeout=LOOK_EVERY if follow else 0)
-            if len(batch):
+        while left and reader.position < end and not stdout_is_gone():
+            wanted = min(left, BATCH_RECORDS, end - reader.position)
+            batch: Records = reading.batch(wanted, timeout=LOOK_EVERY if follow else 0)
+            if reader.position > end:  # sequences are missing before the end
+                batch = [record for record in batch if record.sequence < end]
+            if batch:
                 out.write(output.to_bytes(batch))
                 out.flush()
                 left -= len(batch)
             if not no_commit and reader.position != committed:  # also where there was only damage
-                reader.commit()
-                committed = reader.position
-            if not len(batch) and not follow:
+                committed = min(reader.position, end)
+                reader.commit(committed)
+            if not batch and not follow:
                 break
         reading.finish()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
-from jlog.cli.arguments.parameters import POSITION, JournalType, checked
+from jlog.cli.arguments.parameters import JournalType, checked, start_option, stop_option
 from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.exits import DAMAGED
 from jlog.cli.records.past_damage import report_damage
@@ -47,8 +47,8 @@ class SourceType(JournalType):
 @click.command()
 @click.argument("statement")
 @click.argument("sources", nargs=-1, metavar="NAME=JOURNAL...", type=SourceType(or_topic=True, or_archive=True))
-@click.option("--from", "start", type=POSITION, default="begin", show_default=True, help="The first record.")
-@click.option("--to", "end", type=POSITION, default="end", show_default=True, help="The first record that is left out.")
+@start_option("The first record.")
+@stop_option("end")
 @click.option("--parse", type=click.Choice(["json"]), help="The fields of JSON objects are columns too.")
 @click.option("--text", is_flag=True, help="value, key and headers are text, not bytes.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="Of the output.")

@@ -86,8 +86,8 @@ def _cell(value: Any) -> str:
 def add_subscriber(journal: str, name: str, start: PositionArgument) -> None:
     """Create the subscriber NAME. From now on JOURNAL keeps the records that it has not committed.
 
-    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
-    of a checkpoint.
+    POSITION is `begin`, `end`, a sequence, the name of a checkpoint, or a time, which is that of the first record at or
+    after it: 2026-11-25T12:00:00Z, 13:30, yesterday or 1h, as in dump.
 
     \b
     Examples:
@@ -126,8 +126,8 @@ def remove_subscribers(journal: str, names: tuple[str, ...]) -> None:
 def set_subscriber(journal: str, name: str, position: PositionArgument) -> None:
     """Move the subscriber NAME to POSITION, the next record that it reads, while no process reads as it.
 
-    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
-    of a checkpoint.
+    POSITION is `begin`, `end`, a sequence, the name of a checkpoint, or a time, which is that of the first record at or
+    after it: 2026-11-25T12:00:00Z, 13:30, yesterday or 1h, as in dump.
 
     \b
     Examples:
@@ -182,8 +182,8 @@ def list_checkpoints(journal: str, as_json: bool) -> None:
 def set_checkpoint(journal: str, name: str, position: PositionArgument) -> None:
     """Create the checkpoint NAME at POSITION, or move it there.
 
-    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
-    of a checkpoint.
+    POSITION is `begin`, `end`, a sequence, the name of a checkpoint, or a time, which is that of the first record at or
+    after it: 2026-11-25T12:00:00Z, 13:30, yesterday or 1h, as in dump.
 
     \b
     Examples:

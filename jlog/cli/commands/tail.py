@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 import jlog
-from jlog.cli.arguments.parameters import is_archive, is_topic, readable_argument
+from jlog.cli.arguments.parameters import (
+    PositionArgument,
+    checked,
+    is_archive,
+    is_topic,
+    readable_argument,
+    refuse_beside,
+    start_option,
+    stop_option,
+)
 from jlog.cli.records.formats import Format, Formatter, format_options
 from jlog.cli.records.matching import Match, grep_options
 from jlog.cli.records.past_damage import (
@@ -16,6 +26,7 @@ from jlog.cli.records.past_damage import (
     gaps_of,
     open_reader,
     seek_kept,
+    sequence_at,
     sequence_before,
 )
 from jlog.cli.records.replay import pace_option, write_records
@@ -36,15 +47,24 @@ if TYPE_CHECKING:
     "-n",
     "records",
     type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
     metavar="N",
-    help="Number of records to print.",
+    help="Number of records to print.  [default: 10; all from --since on]",
 )
+@start_option("Only records from there on.", default=None)
+@stop_option(default=None)
 @grep_options
 @format_options
 @pace_option
-def tail(journal: str, follow: bool, records: int, match: Match | None, output: Format, pace: Pace | None) -> None:
+def tail(
+    journal: str,
+    follow: bool,
+    records: int | None,
+    start: PositionArgument | None,
+    stop: PositionArgument | None,
+    match: Match | None,
+    output: Format,
+    pace: Pace | None,
+) -> None:
     """Print the last records of JOURNAL.
 
     With --follow it waits for new records, without using CPU, and prints each as soon as it is appended, until Ctrl-C
@@ -55,6 +75,8 @@ def tail(journal: str, follow: bool, records: int, match: Match | None, output: 
     With --grep or --grep-key, N counts the records that are printed: it looks back as far as needed. REGEX is as in
     dump.
 
+    --since and --until are positions and times as in dump: `--since 10m` prints what the last ten minutes brought.
+
     With --pace records come with the intervals of their timestamps. With --follow new records stay as late as the first
     printed one was, unless FACTOR is above 1: then they catch up.
 
@@ -64,18 +86,25 @@ def tail(journal: str, follow: bool, records: int, match: Match | None, output: 
     Examples:
       jlogtool tail /var/lib/events
       jlogtool tail -f -n 0 --format pretty /var/lib/events
+      jlogtool tail -f --since 10m /var/lib/events
       jlogtool tail -f --grep 'error|fatal' -i /var/lib/events
       jlogtool tail -f -n 1000 --pace 5 /var/lib/events
       jlogtool tail -f --json /var/lib/events | jq --unbuffered .value
     """
     if follow and is_archive(journal):
         raise click.UsageError(f"{journal} is an archive, which has an end; follow the journal that archives there")
+    if follow:
+        refuse_beside("--follow", "stop")
     to_bytes = output.to_bytes
     out = binary_stdout()
+    with checked():
+        first = 0 if start is None else sequence_at(journal, start)
+        end = None if stop is None else sequence_at(journal, stop)
     with open_reader(journal, start="end") as reader:
         reading = Reading(reader)
-        end = reader.position
-        for piece in _last(journal, reading, end, records, match):
+        end = reader.position if end is None else min(end, reader.position)
+        many = records if records is not None else 10 if start is None else sys.maxsize
+        for piece in _last(journal, reading, (first, end), many, match):
             write_records(out, to_bytes, piece, pace)
         out.flush()
         seek_kept(reader, end)
@@ -84,18 +113,20 @@ def tail(journal: str, follow: bool, records: int, match: Match | None, output: 
         reading.finish()
 
 
-def _last(journal: str, reading: Reading, end: int, records: int, match: Match | None) -> Iterator[Records]:
-    """Yields the last so many records before `end` in pieces, oldest first."""
+def _last(journal: str, reading: Reading, span: tuple[int, int], records: int, match: Match | None) -> Iterator[Records]:
+    """Yields the last so many records of the span, from its first sequence to before its end, in pieces, oldest first."""
+    first, end = span
     if not records:
         return
     reader, gaps = reading.reader, gaps_of(journal)
     # The offsets of a topic that are not records, such as the ends of transactions, are seen only where it is read.
-    if match is None and not is_topic(journal):
-        seek_kept(reader, sequence_before(end, records, gaps))
-        while reader.position < end and len(batch := reading.batch(end - reader.position)):
-            yield batch
+    counted = match is None and not is_topic(journal)
+    if counted or records == sys.maxsize:
+        seek_kept(reader, max(first, sequence_before(end, records, gaps)) if counted else first)
+        for piece in reading.forward(end):
+            yield piece if match is None else [record for record in piece if match(record)]
         return
-    seek_kept(reader, 0)
+    seek_kept(reader, first)
     found: list[jlog.RecordProtocol] = []
     for piece in reading.backward(reader.position, end, gaps):
         found += [record for record in piece if match is None or match(record)][: records - len(found)]

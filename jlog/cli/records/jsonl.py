@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from jlog.cli.arguments.parameters import parse_time
 from jlog.cli.records.framing import split_lines
 from jlog.flow.records import RecordColumns
 from jlog.positions.names import timestamp_us_of
+from jlog.positions.times import parse_iso_time
 
 FIELDS = {"value", "value_base64", "key", "key_base64", "headers", "timestamp", "timestamp_us", "sequence"}
 
@@ -42,8 +42,12 @@ def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[RecordColumns]:
 def _add(columns: RecordColumns, record: Any) -> None:
     if not isinstance(record, dict):
         raise ValueError('a record must be an object, {"value": "text"}')
-    if record and not FIELDS & record.keys():
-        raise ValueError(f"an object with none of the fields {', '.join(sorted(FIELDS))} is not a record")
+    if unknown := record.keys() - FIELDS:
+        named = ", ".join(map(json.dumps, sorted(unknown)[:3]))
+        raise ValueError(
+            f"a record has no field {named}; its fields are {', '.join(sorted(FIELDS))}. To append each line as a value, leave "
+            "out --format jsonl"
+        )
     headers = [_header(header) for header in _list(record.get("headers"))]
     value, key, timestamp_us = _bytes(record, "value"), _bytes(record, "key"), _timestamp(record)
     columns.values.append(value)
@@ -88,7 +92,7 @@ def _timestamp(record: dict[str, Any]) -> int | None:
     if microseconds is None and time is not None:
         if not isinstance(time, str):
             raise ValueError(f"timestamp must be a time, not {json.dumps(time)}")
-        return timestamp_us_of(parse_time(time))
+        return timestamp_us_of(parse_iso_time(time))
     if microseconds is not None and not (isinstance(microseconds, int) and -(1 << 63) <= microseconds < 1 << 63):
         raise ValueError(f"timestamp_us must be an integer of 64 bits, not {json.dumps(microseconds)}")
     return microseconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,8 @@ from jlog.errors import CorruptJournal, PositionLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from jlog.cli.records.formats import Records
 
 BATCH_RECORDS = 10_000
 BATCH_BYTES = 8 << 20
@@ -48,6 +51,15 @@ class Reading:
                 self._damage.add((found.path, found.offset))
                 report_damage(found)
             return None
+
+    def forward(self, end: int, limit: int = sys.maxsize) -> Iterator[Records]:
+        """Yields the records from the position to before `end`, in batches; `limit` keeps the first one small."""
+        while self.reader.position < end:
+            batch = self.batch(min(end - self.reader.position, limit))
+            if not len(batch):
+                return
+            # After damage, or in a topic, sequences may be missing: then so many records reach beyond the end.
+            yield batch if self.reader.position <= end else [record for record in batch if record.sequence < end]
 
     def backward(self, start: int, end: int, gaps: Sequence[tuple[int, int]]) -> Iterator[list[jlog.RecordProtocol]]:
         """Yields the records from `start` to before `end` in pieces, newest first. `gaps` are the gaps between them."""
@@ -88,6 +100,19 @@ def open_reader(journal: str, start: PositionArgument) -> jlog.ReaderProtocol:
     if is_archive(journal):
         return jlog.Reader(journal, start=start)
     return jlog.open_reader(journal, start=start)
+
+
+def sequence_at(journal: str, position: PositionArgument) -> int:
+    """Returns the sequence of --to, and the end as it is now for `end`, so that the output of a growing journal ends too."""
+    if isinstance(position, int):
+        return position
+    try:
+        with open_reader(journal, start=position) as reader:
+            return reader.position
+    except CorruptJournal:
+        if position != "end":
+            raise
+        return sys.maxsize  # the damage is reported when reading comes there
 
 
 def gaps_of(journal: str) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from jlog.kafka.client.settings import Config
 from jlog.kafka.topic import groups
 from jlog.kafka.topic.fetch import Fetch
 from jlog.kafka.topic.partition import Partition
-from jlog.positions.names import Start, check_name
+from jlog.positions.names import Start, check_name, check_new_name
 from jlog.reading.pace import Pace
 from jlog.record import ArrowBatch, Field, columns_of, fields_of, requested_fields, schema_of, stream_of
 
@@ -336,7 +336,7 @@ class TopicReader:
     @at_once()
     def checkpoint(self, name: str) -> None:
         """Creates the checkpoint `name`, or moves it, to the position. It holds nothing back from retention."""
-        check_name(name, "checkpoint")
+        check_new_name(name, "checkpoint")
         self._check_open()
         self._partition.checkpoints().put(name, self._partition.kept(self._position))
 

@@ -15,7 +15,7 @@ from jlog.kafka.client.url import SCHEME, parse, parse_any
 from jlog.kafka.topic import groups
 from jlog.kafka.topic.partition import Partition
 from jlog.options import Retention
-from jlog.positions.names import Start, check_name
+from jlog.positions.names import Start, check_name, check_new_name
 from jlog.positions.position_files import Position
 
 SHOWN = (
@@ -140,7 +140,7 @@ class TopicJournal:
     @at_once()
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
         """Creates a subscriber. Raises SubscriberExists where the group has an offset already."""
-        check_name(name, "subscriber")
+        check_new_name(name, "subscriber")
         there = groups.subscribers_of(self._partition)
         if name in there:
             raise SubscriberExists(f"{self.path} already has a subscriber {name!r}; remove it, or choose another name")
@@ -166,7 +166,7 @@ class TopicJournal:
 
     @at_once()
     def set_checkpoint(self, name: str, position: Start) -> None:
-        check_name(name, "checkpoint")
+        check_new_name(name, "checkpoint")
         self._partition.checkpoints().put(name, self._partition.kept(self._partition.find(position)))
 
     @at_once()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +21,7 @@ from jlog.kafka.client.settings import TRANSACTIONAL, Config
 from jlog.kafka.topic.partition import Partition
 from jlog.kafka.topic.topics import topic_config
 from jlog.options import Retention
+from jlog.positions.names import timestamp_us_of
 from jlog.record import records_of_arrow
 
 WITHOUT_TIME = -(1 << 63)  # the time that records_of_arrow gives a row whose timestamp is null
@@ -129,8 +131,13 @@ class TopicWriter:
         key: Any = None,
         headers: Iterable[tuple[str, Any]] | None = None,
         timestamp_us: int | None = None,
+        timestamp: datetime | None = None,
     ) -> None:
         """Hands a record to the client, which sends it on. Raises RecordTooLarge if the topic has no room for it."""
+        if timestamp is not None:
+            if timestamp_us is not None:
+                raise TypeError("timestamp and timestamp_us both say when the record is from; give one of them")
+            timestamp_us = timestamp_us_of(timestamp)
         message = self._message(value, key, headers, timestamp_us)
         with self._lock, at_once():
             self._raise_if_failed()

@@ -1,0 +1,98 @@
+"""Times as people write them. The command line and `start=` both parse them here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+FORMS = (
+    "2026-11-25T12:00:00Z, with any UTC offset; in this machine's zone 2026-11-25, 2026-11-25 12:00, 13:30, today or "
+    "yesterday; or so long ago: 10m, 1h, 7d"
+)
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[Tt ].*)?\Z", re.ASCII | re.DOTALL)
+_TIME = re.compile(
+    r"(?:(?P<date>\d{4}-\d{2}-\d{2})(?:[Tt ](?=\d)|\Z))?"
+    r"(?:(?P<minute>\d{2}:\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,6})\d*)?)?"
+    r"(?:\s?(?P<offset>(?P<utc>[Zz])|(?P<hours>[+-]\d{2}):?(?P<minutes>\d{2})?))?)?\Z",
+    re.ASCII,
+)
+_CLOCK = re.compile(r"\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?\Z", re.ASCII)
+_DURATION = re.compile(r"(?:\d+[wdhms])+\Z", re.ASCII)
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+_DAYS = {"today": timedelta(0), "yesterday": timedelta(days=1)}
+
+
+@dataclass(frozen=True)
+class FoundTime:
+    """A time, and whether the machine's zone was taken for it, since the text has no offset."""
+
+    time: datetime
+    is_local: bool = False
+
+
+def reads_as_a_time(text: str) -> bool:
+    """Says whether the text is written as a time, so that it can be nothing else; it may still name none, as 2026-02-31."""
+    return text in _DAYS or any(form.match(text) for form in (_DATE, _CLOCK, _DURATION))
+
+
+def reads_as_a_date(text: str) -> bool:
+    """Says whether the text begins with a date, as an ISO time does."""
+    return _DATE.match(text) is not None
+
+
+def parse_iso_time(text: str) -> datetime:
+    """Parses a time with its UTC offset: a program's text must mean the same on every machine and on every day."""
+    found = parse_time(text) if reads_as_a_date(text) else None
+    if found is None or found.is_local:
+        raise ValueError(f"{text!r} is not a time with a UTC offset; write 2026-11-25T12:00:00Z or …+01:00")
+    return found.time
+
+
+def parse_time(text: str, now: datetime | None = None) -> FoundTime:
+    """Parses a time in any of the FORMS. now: an aware datetime, in whose zone a text without an offset is read; None: the
+    machine's clock and zone. Raises ValueError."""
+    if _DURATION.match(text):
+        return FoundTime(_ago(text, now or datetime.now(timezone.utc)))
+    found = _TIME.match(text)
+    if text not in _DAYS and (found is None or not text or (found["offset"] and not found["date"])):
+        raise ValueError(f"{text!r} is not a time; write {FORMS}")
+    try:
+        if found is None:
+            day = (now or datetime.now().astimezone()).replace(tzinfo=None) - _DAYS[text]
+            return FoundTime(_in_zone(day.replace(hour=0, minute=0, second=0, microsecond=0), now), is_local=True)
+        today = (now or datetime.now().astimezone()).date().isoformat()
+        second, fraction = found["second"] or "00", (found["fraction"] or "").ljust(6, "0")
+        # datetime.fromisoformat knows no Z before Python 3.11, and only fractions of 3 or 6 digits.
+        whole = f"{found['date'] or today}T{found['minute'] or '00:00'}:{second}.{fraction}"
+        if found["utc"]:
+            return FoundTime(datetime.fromisoformat(f"{whole}+00:00"))
+        if found["hours"]:
+            return FoundTime(datetime.fromisoformat(f"{whole}{found['hours']}:{found['minutes'] or '00'}"))
+        return FoundTime(_in_zone(datetime.fromisoformat(whole), now), is_local=True)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{text!r} is not a time: {error}") from None
+
+
+def parse_duration(text: str) -> timedelta:
+    """Parses a duration: 7d, 12h, 90m, 30s, 1w, 1d12h."""
+    if not _DURATION.match(text.strip()):
+        raise ValueError(f"{text!r} is not a duration; write it in w, d, h, m and s: 7d, 12h, 1h30m")
+    found = re.findall(r"(\d+)([wdhms])", text)
+    try:
+        return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in found), timedelta(0))
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than {timedelta.max.days} days") from None
+
+
+def _ago(text: str, now: datetime) -> datetime:
+    try:
+        return now - parse_duration(text)
+    except OverflowError:
+        raise ValueError(f"{text!r} ago is before the year 1") from None
+
+
+def _in_zone(time: datetime, now: datetime | None) -> datetime:
+    """Returns the naive time in the zone of `now`, or of the machine, whose offset may be another one on that day."""
+    return time.astimezone() if now is None else time.replace(tzinfo=now.tzinfo)
