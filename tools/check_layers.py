@@ -25,6 +25,7 @@ jlog.cli
 jlog.demo jlog.bench
 jlog.pipeline
 jlog.spark jlog.logging jlog.metrics
+jlog.celery jlog.taskiq
 jlog.libjlog
 jlog.ingest
 jlog
@@ -65,6 +66,7 @@ jlog.html
 
 # Rooms that are built on the public API, and stay out of the core.
 ON_THE_PUBLIC_API = (
+    "jlog.celery",
     "jlog.cli",
     "jlog.demo",
     "jlog.flow",
@@ -76,6 +78,7 @@ ON_THE_PUBLIC_API = (
     "jlog.metrics",
     "jlog.pipeline",
     "jlog.spark",
+    "jlog.taskiq",
 )
 OF_THE_CORE = {
     "jlog.kafka.ends": ("pyx.kafka",),

@@ -1,0 +1,62 @@
+"""taskiq with a journal as its queue: real workers, which are killed again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jlog
+from patience import wait_until
+
+if TYPE_CHECKING:
+    from typing import Any
+
+TESTS = Path(__file__).parents[1]
+PAGES = sorted(map(str, (TESTS.parent / "docs").rglob("*.md"))) * 10  # often enough that workers are killed while they count
+
+
+def kill(worker: subprocess.Popen[bytes]) -> None:
+    """Kills the worker with its processes."""
+    if worker.poll() is None:
+        os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
+
+
+def test_every_word_is_counted_whatever_workers_are_killed(tmp_path: Path) -> None:
+    environment = {**os.environ, "JLOG_TEST_DIRECTORY": str(tmp_path), "PYTHONPATH": str(TESTS)}
+
+    def run(*command: str) -> list[str]:
+        return [sys.executable, *command]
+
+    def done() -> dict[str, str]:
+        found = [file for file in (tmp_path / "done").glob("*") if not file.name.startswith(".")]
+        return {file.name: file.read_text() for file in found}
+
+    def start(stack: ExitStack) -> subprocess.Popen[bytes]:
+        command = run("-m", "taskiq", "worker", "brokers.kicked:broker", "--workers", "2")
+        options: dict[str, Any] = {"env": environment, "cwd": tmp_path, "start_new_session": True}
+        with open(tmp_path / "log", "ab") as log:
+            worker = subprocess.Popen(command, stdout=log, stderr=log, **options)
+        stack.callback(kill, worker)
+        return worker
+
+    (tmp_path / "pages").write_text(json.dumps(PAGES))
+    statement = "import asyncio; from brokers.kicked import *; asyncio.run(kick())"
+    subprocess.run(run("-c", statement), env=environment, check=True)
+    with ExitStack() as stack:
+        for turn in range(5):
+            worker = start(stack)
+            wait_until(lambda turn=turn: len(done()) >= min(50 * (turn + 1), len(PAGES)))
+            kill(worker)
+        worker = start(stack)
+        wait_until(lambda: len(done()) == len(PAGES))
+        wait_until(lambda: jlog.Journal(tmp_path / "tasks").subscribers()["taskiq"].lag == 0)
+        worker.terminate()
+        worker.wait()
+    assert done() == {str(number): str(len(Path(page).read_text().split())) for number, page in enumerate(PAGES)}
