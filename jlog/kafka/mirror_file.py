@@ -22,7 +22,7 @@ from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import is_ours
-from jlog.kafka.client.settings import Settings, from_surroundings
+from jlog.kafka.client.settings import Settings, from_surroundings, text_of
 from jlog.kafka.client.topology import matches
 from jlog.kafka.client.url import SCHEME, parse_any
 from jlog.kafka.mirrors import Capture, Mirror
@@ -142,8 +142,7 @@ def read_tables(path: str | os.PathLike[str]) -> dict[str, Find]:
     else:
         import tomli as tomllib
 
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    text = text_of(path)
     try:
         config: Table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -22,7 +22,7 @@ from patience import wait_until
 def config(tmp_path):
     def write(text):
         path = tmp_path / "mirrors.toml"
-        path.write_text(text)
+        path.write_bytes(text.encode(errors="surrogateescape"))
         return path
 
     return write
@@ -250,6 +250,7 @@ TO = "[[to-kafka]]\njournals = 'x'\nurl = 'kafka://x'\n"
 FROM = "[[from-kafka]]\ntopics = 'x'\nurl = 'kafka://x'\njournal = 'x'\n"
 BAD = {
     "no TOML": ("[[to-kafka", "mirrors.toml"),
+    "no text": ("\udcff", "mirrors.toml: it is not text in UTF-8"),
     "nothing": ("[kafka]", "asks for nothing"),
     "unknown table": ("[[tokafka]]", "there is no tokafka"),
     "unknown name": ("[[to-kafka]]\njournals='x'\nurl='kafka://x'\ntopics='x'", "there is no topics"),

@@ -68,6 +68,14 @@ def test_a_secret_comes_from_a_file(tmp_path, monkeypatch):
         Settings(parse("kafka://h/t"), {"sasl.password.file": str(tmp_path / "missing")})
 
 
+def test_a_file_that_is_not_text_is_named_and_nothing_of_it_is_shown(tmp_path):
+    (tmp_path / "file").write_bytes(b"geheim\xff")
+    for given in (({"sasl.password.file": str(tmp_path / "file")}, None), (None, tmp_path / "file")):
+        with pytest.raises(ValueError, match="file: it is not text in UTF-8") as caught:
+            Settings(parse("kafka://h/t"), *given)
+        assert "0xff" not in str(caught.value)
+
+
 def test_a_secret_on_the_command_line_is_warned_of(journal, url):
     for command in (["mirror", "status", journal, url], ["info", url]):
         _, _, said = run(*command, "-X", "sasl.password=geheim", "-X", "client.id=me")

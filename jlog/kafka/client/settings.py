@@ -213,9 +213,17 @@ def _with_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
         if name == secret or not is_secret(secret):
             found[name] = value
             continue
-        with open(value, encoding="utf-8") as file:
-            found[secret] = file.read().rstrip("\r\n")
+        found[secret] = text_of(value).rstrip("\r\n")
     return found
+
+
+def text_of(path: str | os.PathLike[str]) -> str:
+    """Reads a file of UTF-8. A ValueError names the file, and shows nothing of its content."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError:
+        raise ValueError(f"{os.fspath(path)}: it is not text in UTF-8; save it as UTF-8") from None
 
 
 def parse_pair(text: str) -> tuple[str, str]:
@@ -229,14 +237,13 @@ def parse_pair(text: str) -> tuple[str, str]:
 def read_file(path: str | os.PathLike[str]) -> dict[str, str]:
     """Reads lines of NAME=VALUE; # begins a comment. A ValueError names the number of the line, and not its text."""
     found = {}
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            text = line.strip()
-            if text and not text.startswith("#"):
-                name, equals, value = text.partition("=")
-                if not equals or not _NAME.match(name.strip()):
-                    raise ValueError(f"{os.fspath(path)}, line {number}: write NAME=VALUE, as in security.protocol=SSL")
-                found[name.strip()] = value.strip()
+    for number, line in enumerate(text_of(path).split("\n"), 1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            name, equals, value = text.partition("=")
+            if not equals or not _NAME.match(name.strip()):
+                raise ValueError(f"{os.fspath(path)}, line {number}: write NAME=VALUE, as in security.protocol=SSL")
+            found[name.strip()] = value.strip()
     return found
 
 
