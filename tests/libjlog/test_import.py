@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import struct
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 import jlog
 from cli.command import do, run, run_on_terminal
+from elsewhere import run_python
 from jlog.libjlog import Import
 from libjlog.clib import BEGIN_SECONDS, LZ4, OLD, PLAIN, UNCOMPRESSED, CWriter, numbered
 from libjlog.conftest import contents, import_all, import_quietly, subscribers, values
@@ -264,14 +264,14 @@ def test_a_terminal_sees_progress_only_if_it_takes_long_and_nothing_else(source:
 
 
 def test_more_segments_than_a_process_may_have_open_files_are_imported(source: Path, journal: Path) -> None:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     fill(source, 400, unit_limit=10)
     assert len(list(source.iterdir())) > 400
-    resource.setrlimit(resource.RLIMIT_NOFILE, (200, limit[1]))
-    try:
-        import_quietly(source, journal)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    run_python(f"""
+        import resource
+        from jlog.libjlog import Import
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+        assert Import({str(source)!r}, {str(journal)!r}).run().records == 400
+    """)
     assert len(values(journal)) == 400
 
 
