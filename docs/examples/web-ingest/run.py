@@ -20,24 +20,23 @@ import server
 from client import Client
 
 CLIENTS, EVENTS = 8, 250
-# The first server is killed at its first sync, the second one at its twentieth, … A sync serves at most one event of each
-# client, so there are at least EVENTS of them.
-FATAL_SYNCS = (1, 20, 50, 100)
+FATAL_EVENTS = (1, 50, 200, 500)  # the first server is killed before it answers its first event, the second one at its 50th, …
 SPAWN = get_context("spawn")  # a forked server would keep the connections of the clients open
 
 
 class DoomedIngest(server.Ingest):
-    """Is killed at the sync of this number: the events are in the journal, and their clients do not know it."""
+    """Is killed at the event of this number: it is in the journal, and its client does not know it."""
 
     def __init__(self, journal: str, fatal: int | None) -> None:
         super().__init__(journal)
-        self._syncs, self._fatal = 0, fatal
+        self._events, self._fatal = 0, fatal
 
-    async def sync(self) -> None:
-        self._syncs += 1
-        if self._syncs == self._fatal:
+    async def put(self, event_id: bytes, event: bytes) -> tuple[int, bool]:
+        stored = await super().put(event_id, event)
+        self._events += 1
+        if self._events == self._fatal:
             os.kill(os.getpid(), signal.SIGKILL)
-        await super().sync()
+        return stored
 
 
 def run_server(journal: str, listener: socket.socket, fatal: int | None) -> None:
@@ -47,7 +46,7 @@ def run_server(journal: str, listener: socket.socket, fatal: int | None) -> None
 async def keep_running(journal: str, listener: socket.socket) -> None:
     """Starts a server, and the next one when it is killed, as systemd does. The listener stays open, so clients wait for the
     next one meanwhile."""
-    for number, fatal in enumerate((*FATAL_SYNCS, None)):
+    for number, fatal in enumerate((*FATAL_EVENTS, None)):
         process: BaseProcess = SPAWN.Process(target=run_server, args=(journal, listener, fatal), daemon=True)
         process.start()
         await asyncio.to_thread(process.join)
@@ -70,7 +69,7 @@ async def run_all(journal: str) -> list[Client]:
 
 def prove(journal: str, clients: list[Client]) -> None:
     with jlog.Reader(journal) as reader:
-        found = [((record.key or b"").decode(), record.sequence) for record in reader]
+        found = [((record.id or b"").decode(), record.sequence) for record in reader]
     statuses = sum((client.statuses for client in clients), Counter[str]())
     print(", ".join(f"{status}: {count}" for status, count in sorted(statuses.items())))
     check(statuses["200 OK"] > 0, "no event was sent again that was in the journal")

@@ -12,45 +12,23 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import Iterator
 
 import jlog
 
-REMEMBERED = 100_000  # the newest events: a client that sends one again later than that gets it appended again
 BODY_MAX = 1 << 20
 
 
 class Ingest:
-    """The journal, the IDs of its newest events, and one sync for all requests that wait for one."""
+    """The journal of the events."""
 
     def __init__(self, path: str) -> None:
-        self._writer = jlog.Writer(path, exclusive=True)  # another process would not know the IDs of this one
-        self._sequences = dict(_newest(path))
-        self._next_sync: asyncio.Task[None] | None = None
-        self._syncing = asyncio.Lock()
+        self._writer = jlog.Writer(path)
 
     async def put(self, event_id: bytes, event: bytes) -> tuple[int, bool]:
         """Returns the sequence of the event, durable, and whether it is new."""
-        known = self._sequences.get(event_id)
-        if known is None:
-            sequence = self._sequences[event_id] = self._writer.append(event, key=event_id)
-            if len(self._sequences) > REMEMBERED:
-                del self._sequences[next(iter(self._sequences))]
-        if self._next_sync is None:
-            self._next_sync = asyncio.create_task(self.sync())
-        await asyncio.shield(self._next_sync)
-        return (sequence, True) if known is None else (known, False)
-
-    async def sync(self) -> None:
-        async with self._syncing:
-            self._next_sync = None  # a later event waits for a later sync
-            await asyncio.to_thread(self._writer.sync)
-
-
-def _newest(path: str) -> Iterator[tuple[bytes, int]]:
-    with jlog.Reader(path, start="end") as reader:
-        for record in reversed(reader.read_backward(REMEMBERED)):
-            yield record.key or b"", record.sequence
+        end = self._writer.next_sequence
+        sequence = await self._writer.append_durable(event, id=event_id)
+        return sequence, sequence >= end
 
 
 async def serve(ingest: Ingest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
