@@ -70,7 +70,7 @@ class Mirrors:
         self._until_end = until_end
         self._lags = lags
         self._on_event = on_event
-        self._workers: dict[str, Worker] = {}
+        self._mirrors: dict[str, MirrorProcess] = {}
         self._said: dict[str, str] = {}
         self._waiting: set[str] = set()  # tables whose brokers are away
         self._looked = False
@@ -93,9 +93,9 @@ class Mirrors:
             self._stop.request()
             for number, seconds in ENDING:
                 until = time.monotonic() + seconds
-                for worker in [*self._workers.values()]:
-                    worker.end(number)
-                while any(worker.process for worker in [*self._workers.values()]) and time.monotonic() < until:
+                for mirror in [*self._mirrors.values()]:
+                    mirror.end(number)
+                while any(mirror.process for mirror in [*self._mirrors.values()]) and time.monotonic() < until:
                     self._supervise()
             looking.join(GRACE_SECONDS)
 
@@ -128,21 +128,23 @@ class Mirrors:
         self.flows.pop(where, None)
         self.failures.pop(where, None)
         for job in jobs:
-            if job.name not in self._workers:
-                self._workers[job.name] = Worker(job, self._until_end, self._lags, self._stop, partial(self._say, job.name))
+            if job.name not in self._mirrors:
+                self._mirrors[job.name] = MirrorProcess(
+                    job, self._until_end, self._lags, self._stop, partial(self._say, job.name)
+                )
 
     def _supervise(self) -> None:
         """Looks at all processes, and then waits a moment. In one thread: the kernel kills a process when the thread ends that
         has started it."""
-        for name, worker in [*self._workers.items()]:
-            worker.look()
-            self.flows[name] = worker.report
-            if worker.failure is not None:
-                self.failures[name] = worker.failure
+        for name, mirror in [*self._mirrors.items()]:
+            mirror.look()
+            self.flows[name] = mirror.report
+            if mirror.failure is not None:
+                self.failures[name] = mirror.failure
         time.sleep(SLICE_SECONDS)
 
     def _is_over(self) -> bool:
-        if not self._looked or not all(worker.is_over for worker in [*self._workers.values()]):
+        if not self._looked or not all(mirror.is_over for mirror in [*self._mirrors.values()]):
             return False
         return self._until_end or bool(self.failures and not self._waiting)
 
@@ -175,7 +177,7 @@ class Ended(NamedTuple):
     failure: Exception | None
 
 
-class Worker:
+class MirrorProcess:
     """Runs a job in a process of its own, and starts it again when that dies."""
 
     def __init__(self, job: Job, until_end: bool, lags: bool, stop: Stop, say: Callable[..., None]) -> None:
