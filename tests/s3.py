@@ -59,7 +59,6 @@ def serving() -> Iterator[int]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
     """The URL of a bucket."""
-    pytest.importorskip("moto.server", reason="there is no S3 server; pip install 'moto[server]' s3fs")
     import boto3
 
     before = dict(os.environ)

@@ -213,8 +213,6 @@ def waiting(writer, path, in_thread):
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def test_a_second_thread_is_refused_and_the_first_goes_on(writer, waiting, call):
-    if call is CALLS["record_batches"]:
-        pytest.importorskip("pyarrow")
     reader, thread, found = waiting
     with pytest.raises(jlog.JournalError, match="in use by another thread"):
         call(reader)

@@ -8,6 +8,8 @@ import pickle
 import threading
 from datetime import datetime, timedelta, timezone
 
+import polars
+import pyarrow
 import pytest
 
 import jlog
@@ -348,7 +350,6 @@ def test_a_batch_is_a_sequence_of_records(ten):
 
 
 def test_a_batch_becomes_arrow(writer, place):
-    pyarrow = pytest.importorskip("pyarrow", reason="pip install pyarrow")
     writer.append(b"v", key=b"k", headers=[("h", b"1"), ("none", None)], timestamp_us=BEGIN_US)
     writer.append(None)
     writer.flush()
@@ -617,7 +618,6 @@ def test_the_first_writer_makes_it(place):
 
 
 def test_a_reader_and_a_scan_are_arrow_data(ten, writer):
-    pyarrow = pytest.importorskip("pyarrow", reason="pip install pyarrow")
     expected = [b"%d" % day for day in range(10)]
     with open_reader(ten) as reader:
         stream = pyarrow.RecordBatchReader.from_stream(reader)
@@ -630,7 +630,6 @@ def test_a_reader_and_a_scan_are_arrow_data(ten, writer):
     for start, end, days in (("begin", 10, range(10)), (at(2), at(5), range(2, 5)), (7, "end", [7, 8, 9])):
         found = jlog.scan(ten, start=start, end=end).to_arrow().column("value").to_pylist()
         assert found[: len(days)] == [b"%d" % day for day in days]
-    polars = pytest.importorskip("polars", reason="pip install polars")
     late = jlog.scan(ten, text=True).to_polars().filter(polars.col("timestamp") >= at(8), polars.col("sequence") < 10)
     assert late.collect()["value"].to_list() == ["8", "9"]
 

@@ -11,8 +11,6 @@ import jlog
 from behaviour.journals import SMALL, fill
 from jlog.spark import load
 
-pytest.importorskip("pandas", reason="PySpark's mapInArrow needs it; pip install pandas")
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("confluent_kafka", reason="pip install 'pyjlog[kafka]'")
-
 from jlog.kafka.client.partitioner import murmur2
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse, parse_topics

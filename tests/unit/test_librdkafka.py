@@ -6,13 +6,11 @@ import ctypes.util
 import logging
 import sys
 
+import confluent_kafka
 import pytest
 
 from jlog._core.kafka.client import Library, LibraryUnavailable
-
-confluent_kafka = pytest.importorskip("confluent_kafka")
-
-from jlog.kafka.client.library import library, loaded_library  # noqa: E402 - needs the client
+from jlog.kafka.client.library import library, loaded_library
 
 
 def test_the_library_is_the_one_that_the_client_is_linked_with():
