@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # the core are the folders of `pyx`.
 ROOMS = """
 jlog.cli
-jlog.demo jlog.bench
+jlog.demo jlog.bench jlog.console
 jlog.pipeline
 jlog.spark jlog.logging jlog.metrics
 jlog.celery jlog.taskiq
@@ -68,6 +68,7 @@ jlog.html
 ON_THE_PUBLIC_API = (
     "jlog.celery",
     "jlog.cli",
+    "jlog.console",
     "jlog.demo",
     "jlog.flow",
     "jlog.kafka",

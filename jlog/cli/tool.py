@@ -54,6 +54,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "restore": ("care:restore", "Create a journal from an archive."),
         "roll": ("journals:roll", "Seal the open segment and open the next."),
         "stats": ("stats:stats", "Show counters and subscribers."),
+        "console": ("console:console", "Look at journals in a browser."),
         "top": ("top:top", "Watch journals and their subscribers."),
         "metrics": ("metrics:metrics", "Give metrics to Prometheus."),
     },

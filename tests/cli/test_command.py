@@ -57,8 +57,8 @@ def test_help_is_also_a_word_before_a_command(words: list[str]) -> None:
 
 
 def test_help_of_an_unknown_command_says_so() -> None:
-    result = run("help", "nonsense")
-    assert (result.code, "No such command 'nonsense'." in result.err, "mean" in result.err) == (2, True, False)
+    result = run("help", "xyzzy")
+    assert (result.code, "No such command 'xyzzy'." in result.err, "mean" in result.err) == (2, True, False)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ archive orders                              | 1 | has no archive
 create --archive file:///archive archived   | 1 | pyjlog[archive]
 restore file:///archive restored            | 1 | pyjlog[archive]
 metrics orders                              | 1 | pyjlog[metrics]
+console orders                              | 1 | pyjlog[console]
 mirror run mirrors.toml                     | 1 | pyjlog[kafka]
 mirror to-kafka orders TOPIC                | 1 | pyjlog[kafka]
 mirror from-kafka TOPIC captured            | 1 | pyjlog[kafka]
