@@ -6,7 +6,8 @@ import errno
 import os
 import stat
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,15 +26,20 @@ from jlog.cli.commands.options import journal_options
 from jlog.cli.exits import exit_code_of
 from jlog.cli.records.framing import SPLITTERS, chunks
 from jlog.cli.records.jsonl import split_jsonl
+from jlog.cli.records.line_times import LineTimes, time_options
+from jlog.cli.records.log_file import LogFile, Place
+from jlog.cli.signals import signals_to
 from jlog.cli.terminal.output import complain, json_option, print_json, tell_at_terminal
 from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import JournalError
 from jlog.flow.records import RecordColumns
+from jlog.flow.stop import SLICE_SECONDS, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 STDIN = "-"
+PLACE = b"jlog.follow:"  # before the file's path: the key of its place in the journal's state
 
 
 @click.command()
@@ -56,6 +62,8 @@ STDIN = "-"
     help="For raw, the end of a record. lines: at a newline, which is not part of it; length32: after as many bytes as a "
     "little-endian 4-byte number before it says.",
 )
+@click.option("--follow", is_flag=True, help="Go on with the lines that are written to FILE, also after it is rotated.")
+@time_options
 @journal_options
 @making_options
 @json_option
@@ -64,6 +72,8 @@ def append(
     files: tuple[str, ...],
     format_name: str,
     framing: str,
+    follow: bool,
+    times: LineTimes | None,
     options: dict[str, Any],
     as_json: bool,
     **making: Any,
@@ -82,9 +92,19 @@ def append(
     `key_base64` and `timestamp_us`. Each may be missing; other fields are an error. `sequence` is ignored: JOURNAL gives
     its own.
 
+    With `--follow` it ships the log FILE, from its beginning, until SIGTERM or Ctrl-C. The place in FILE is stored in
+    JOURNAL together with the records, so that after a kill it goes on exactly there, also if FILE was rotated
+    meanwhile: by renaming, by copytruncate, or by deleting it.
+
+    With `--time-format`, `--time-regex` or `--time-field` a record has the time that its line has, in this machine's zone
+    where the line has no offset. A line without a time, as in a stack trace, is kept with that of the line before it.
+    Times that a regex or a field find are ISO, or a number since 1970, unless FORMAT is given too.
+
     \b
     Examples:
       jlogtool append /var/lib/events < events.log
+      jlogtool append /var/lib/web --follow /var/log/nginx/access.log \\
+          --time-regex '.*\\[([^]]*)' --time-format '%d/%b/%Y:%H:%M:%S %z'
       journalctl -f -o json | jlogtool append /var/lib/events
       jlogtool append --framing length32 /var/lib/images < images.bin
       jlogtool dump --json /tmp/a | jlogtool append --format jsonl /tmp/b
@@ -92,15 +112,24 @@ def append(
     """
     options |= take_making(making, is_topic(journal))
     if format_name == "jsonl":
-        refuse_beside("--format jsonl", "framing")
+        refuse_beside("--format jsonl", "framing", "follow", "time_format", "time_regex", "time_field")
+    if follow:
+        refuse_beside("--follow", "framing")
+        if len(files) != 1 or files[0] == STDIN:
+            raise click.UsageError("--follow takes one FILE")
+        if is_topic(journal):
+            raise click.UsageError("--follow stores its place in a journal; `jlogtool mirror to-kafka` takes it on from there")
+        with _opened_writer(journal, options) as writer:
+            first, records = _follow(writer, os.path.abspath(files[0]), times)
+        if as_json:
+            print_json({"first_sequence": first, "records": records})
+        return
     split = split_jsonl if format_name == "jsonl" else SPLITTERS[framing]
     sources = files or (STDIN,)
     with ExitStack() as stack:
         # The inputs are opened before the journal: an input that cannot be read leaves no new journal.
         opened = [(name, stack.enter_context(_opened(name))) for name in sources]
-        with checked():
-            complete_retention(options, None if is_topic(journal) else journal)
-            writer = stack.enter_context(jlog.open_writer(journal, **options))
+        writer = stack.enter_context(_opened_writer(journal, options))
         first = None if is_topic(journal) else writer.next_sequence
         records = 0
         total = _total_bytes(fd for _, fd in opened)
@@ -109,7 +138,7 @@ def append(
                 if os.isatty(fd):
                     tell_at_terminal("reads lines from the terminal; Ctrl-D ends")
                 for found in split(_counted(chunks(fd, name), advance), name):
-                    at = _extend(writer, found, records)
+                    at = _extend(writer, found, records, times)
                     first = first if records else at
                     records += len(found)
         writer.flush()
@@ -117,16 +146,54 @@ def append(
         print_json({"first_sequence": first, "records": records})
 
 
-def _extend(writer: jlog.WriterProtocol, found: list[bytes] | RecordColumns, before: int) -> int | None:
+def _follow(writer: jlog.WriterProtocol, path: str, times: LineTimes | None) -> tuple[int | None, int]:
+    """Appends the lines of the file, each batch in one write with the place after it, until a signal. Returns the first
+    sequence and how many."""
+    key = PLACE + os.fsencode(path)
+    stored = jlog.Journal(writer.path).state().get(key)
+    place = None if stored is None else Place.from_bytes(stored)
+    if times is not None and place is not None:
+        times.last_us = place.time_us
+    file = LogFile(path, place, complain)
+    if place is None and not os.path.exists(path):
+        complain(f"{path} does not exist yet; waiting for it")
+    stop = Stop()
+    first, records = None, 0
+    with closing(file), signals_to(lambda *_: stop.request()):
+        while not stop.requested:
+            lines = file.next()
+            if lines is None:
+                stop.wait(SLICE_SECONDS)
+                continue
+            found = None if times is None else times.of(lines.values)
+            after = replace(lines.after, time_us=None if times is None else times.last_us)
+            at = writer.extend(lines.values, None, None, found, {key: after.to_bytes()})
+            first = at if first is None and lines.values else first
+            records += len(lines.values)
+    return first, records
+
+
+def _extend(
+    writer: jlog.WriterProtocol, found: list[bytes] | RecordColumns, before: int, times: LineTimes | None
+) -> int | None:
     """Appends all records or none. If that fails, a line says how many of the input are in the journal: those before."""
     try:
         if isinstance(found, RecordColumns):
             return writer.extend(found.values, found.keys, found.headers, found.timestamps_us)
-        return writer.extend(found)
+        return writer.extend(found, timestamps_us=None if times is None else times.of(found))
     except (OSError, JournalError) as error:
         complain(error)
         complain(f"{before:,} records of the input were appended before the error")
         raise click.exceptions.Exit(exit_code_of(error)) from error
+
+
+@contextmanager
+def _opened_writer(journal: str, options: dict[str, Any]) -> Iterator[jlog.WriterProtocol]:
+    with checked():
+        complete_retention(options, None if is_topic(journal) else journal)
+        opened = jlog.open_writer(journal, **options)
+    with opened as writer:
+        yield writer
 
 
 @contextmanager

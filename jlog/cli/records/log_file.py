@@ -1,0 +1,175 @@
+"""Reads a log file through its rotations, from a place that survives a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+PIECE_BYTES = 1 << 20
+LINE_BYTES_MAX = 1 << 30
+MARK_BYTES = 1024  # of the file's beginning, and of what lies before the place, that must be there again
+QUIET_SECONDS = (
+    1.0  # so long a rotated file must have stayed as it is: its writer opens the new one some time after the rotation
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the next line begins: in which file, since another one may have its name now, and how far into it.
+
+    mark: a checksum of the file's beginning and of the bytes before `offset`. A file that was truncated and has grown again has
+        other bytes there, and so has another file that was given the inode.
+    time_us: the time of the last line that had one, for the lines after it.
+    """
+
+    device: int = 0
+    inode: int = 0
+    offset: int = 0
+    mark: int = 0
+    time_us: int | None = None
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Place:
+        return cls(**json.loads(stored))
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Complete lines, without their newlines, and the place after them."""
+
+    values: list[bytes]
+    after: Place
+
+
+class LogFile:
+    """The lines of the file at `path` from `place` on, through every rotation since. tell: takes a line for the user."""
+
+    def __init__(self, path: str, place: Place | None, tell: Callable[[str], None]) -> None:
+        self.path = path
+        self._tell = tell
+        self._place = place or Place()
+        self._fd = -1
+        self._later: list[str] = []  # files that were rotated away after the one that is open, oldest first
+        self._quiet: tuple[int, float] | None = None  # size of the rotated file, and since when it has had it
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def next(self) -> Lines | None:
+        """Returns the next lines, or None where there are none now. Lines without values say that another file begins."""
+        if self._fd < 0 and not self._find():
+            return self._begin(self.path)
+        wanted, piece, newline = PIECE_BYTES, b"", -1
+        while newline < 0 and wanted <= LINE_BYTES_MAX:
+            piece = os.pread(self._fd, wanted, self._place.offset)
+            newline = piece.rfind(b"\n")
+            if len(piece) < wanted:
+                break
+            wanted *= 2
+        if mark_of(self._fd, self._place.offset) != self._place.mark:  # looked at after reading: what was read is of this file
+            return self._after_truncation()
+        if newline >= 0:
+            return self._taken(piece[:newline].split(b"\n"), newline + 1)
+        if len(piece) > LINE_BYTES_MAX // 2:
+            raise ValueError(f"{self.path}: the line at byte {self._place.offset} has more than {LINE_BYTES_MAX // 2} bytes")
+        return self._at_its_end(piece)
+
+    def _taken(self, values: list[bytes], size: int) -> Lines:
+        offset = self._place.offset + size
+        self._place = replace(self._place, offset=offset, mark=mark_of(self._fd, offset))
+        self._quiet = None
+        return Lines(values, self._place)
+
+    def _begin(self, path: str) -> Lines | None:
+        """Opens a file at its beginning. The place is stored before the first line: the file may be rotated away first."""
+        fd = _open(path)
+        if fd is None:
+            return None
+        self.close()
+        there = os.fstat(fd)
+        self._fd, self._quiet = fd, None
+        self._later = [later for later in self._later if later != path]
+        self._place = Place(there.st_dev, there.st_ino)
+        return Lines([], self._place)
+
+    def _find(self) -> bool:
+        """Opens the file that the place is in, wherever it was moved to: the one that has its inode, else the copy that
+        copytruncate has left, which has the same bytes."""
+        place = self._place
+        rotated = self._rotated()
+        for by_inode in (True, False) if place.offset else (True,):
+            for path in [self.path, *reversed(rotated)]:
+                fd = _open(path)
+                if fd is None:
+                    continue
+                there = os.fstat(fd)
+                is_same = (there.st_dev, there.st_ino) == (place.device, place.inode)
+                if (is_same or not by_inode) and mark_of(fd, place.offset) == place.mark:
+                    self._fd = fd
+                    self._later = rotated[rotated.index(path) + 1 :] if path in rotated else []
+                    self._place = replace(place, device=there.st_dev, inode=there.st_ino)
+                    return True
+                os.close(fd)
+        if place.offset:
+            self._tell(
+                f"{self.path}: what was read, up to byte {place.offset}, is neither in this file nor in one that it was "
+                "rotated to in its directory; lines after that, if there were any, are lost"
+            )
+            self._place = Place()
+        return False
+
+    def _rotated(self) -> list[str]:
+        """Returns the files that logrotate and its like have made of this one, oldest first."""
+        directory, name = os.path.split(self.path)
+        stem, ending = (re.escape(part) for part in os.path.splitext(name))
+        number = r"[._-]\d[\d.:_T-]*"
+        ours = re.compile(rf"{stem}{ending}(?:{number}|[.](?:old|bak))|{stem}{number}{ending}")
+        with os.scandir(directory) as entries:
+            found = [(entry.stat().st_mtime_ns, entry.path) for entry in entries if ours.fullmatch(entry.name)]
+        return [path for _, path in sorted(found)]
+
+    def _after_truncation(self) -> Lines | None:
+        self.close()
+        return None if self._find() else self._begin(self.path)
+
+    def _at_its_end(self, rest: bytes) -> Lines | None:
+        """Goes on to the next file, if this one was rotated away. `rest` is what stands after its last newline."""
+        following = self._later[0] if self._later else self.path
+        try:
+            there, ours = os.stat(following), os.fstat(self._fd)
+        except FileNotFoundError:
+            return None
+        if os.path.samestat(there, ours):
+            return None
+        if not self._later:
+            if not there.st_size:  # its writer still has the old one open
+                return None
+            if self._quiet is None or self._quiet[0] != ours.st_size:
+                self._quiet = ours.st_size, time.monotonic()
+            if time.monotonic() - self._quiet[1] < QUIET_SECONDS:
+                return None
+        return self._taken([rest], len(rest)) if rest else self._begin(following)
+
+
+def _open(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+
+
+def mark_of(fd: int, offset: int) -> int:
+    """Returns the checksum that a Place has."""
+    begin = max(offset - MARK_BYTES, 0)
+    head, tail = os.pread(fd, min(MARK_BYTES, offset), 0), os.pread(fd, offset - begin, begin)
+    return zlib.crc32(tail, zlib.crc32(head))
