@@ -92,14 +92,15 @@ def commands(block: Block) -> Iterator[Command]:
 
 
 def whole_lines(text: str) -> Iterator[str]:
-    """Yields the commands of a script: a line with those that it goes on in."""
+    """Yields the commands of a script: a line with those that it goes on in. Lines that are comments are left out."""
     begun = ""
     for line in text.splitlines():
         begun += line
         if begun.endswith("\\") or not is_closed(begun):
             begun += "\n"
         elif begun:
-            yield begun
+            if not begun.startswith("#"):
+                yield begun
             begun = ""
     assert not begun, f"a line that does not end: {begun}"
 

@@ -71,6 +71,11 @@ Tea
 cups = 1
 ```
 
+```sh
+# One's tea.
+echo tea
+```
+
 <!-- program: more = cups + 1 -->
 ```python
 assert (cups, more) == (1, 2)
