@@ -79,7 +79,10 @@ def resolved(start: Start) -> str | int | datetime:
     if isinstance(start, bool) or not isinstance(start, (str, int, datetime, timedelta)):
         raise TypeError(f"a position must be {FORMS}, not {start!r}")
     if isinstance(start, timedelta):
-        return datetime.now(timezone.utc) - start
+        try:
+            return datetime.now(timezone.utc) - start
+        except OverflowError:
+            raise ValueError(f"{start!r} ago is before the year 1 or after the year 9999; write 'begin' or 'end'") from None
     if isinstance(start, str) and reads_as_a_date(start):
         try:
             return parse_iso_time(start)

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from jlog.positions.names import check_name, check_new_name, is_name, timestamp_us_of
+from jlog.positions.names import check_name, check_new_name, is_name, resolved, timestamp_us_of
 
 GOOD = [
     "a",
@@ -87,3 +87,9 @@ def test_a_time_is_exact_to_the_microsecond_in_any_zone(time, expected):
 def test_a_naive_time_is_refused():
     with pytest.raises(ValueError, match="time zone"):
         timestamp_us_of(datetime(2024, 5, 1))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("age", [timedelta.max, timedelta.min])
+def test_an_age_that_no_datetime_has_is_refused(age):
+    with pytest.raises(ValueError, match="write 'begin' or 'end'"):
+        resolved(age)
