@@ -43,13 +43,16 @@ class JsonFields:
 
     def columns(self, scan: Any) -> list[pyarrow.Field]:
         """Returns the fields as columns of the scan, those that it wants."""
-        found = [field.with_name(_column_name(field.name)) for field in self.fields(scan)]
+        fields = self.fields(scan)
+        found = [field.with_name(name) for field, name in zip(fields, _column_names(fields).values(), strict=True)]
         return [field for field in found if scan.columns is None or field.name in scan.columns]
 
     def parsed(self, scan: Any, limit: int | None) -> Iterator[pyarrow.RecordBatch]:
         """Iterates over the records with the columns of the fields."""
         schema = scan.pyarrow_schema
-        wanted = [field for field in self.fields(scan) if schema.get_field_index(_column_name(field.name)) >= 0]
+        fields = self.fields(scan)
+        names = _column_names(fields)
+        wanted = [field for field in fields if schema.get_field_index(names[field.name]) >= 0]
         parse = _Parser(wanted)
         # The values are read as bytes here, also where the scan wants them as text, or does not want them.
         own = [field for field in scan.fields if field.name != "value" or field.format == "z"]
@@ -59,7 +62,7 @@ class JsonFields:
             records = pyarrow.record_batch(batch)
             columns = {name: records.column(name) for name in records.schema.names}
             if wanted:
-                columns |= {_column_name(name): column for name, column in parse(records.column("value")).items()}
+                columns |= {names[name]: column for name, column in parse(records.column("value")).items()}
             arrays = [columns[field.name] for field in schema]
             yield pyarrow.RecordBatch.from_arrays(
                 [_cast(array, field, records) for array, field in zip(arrays, schema, strict=True)], schema=schema
@@ -76,8 +79,17 @@ def _cast(array: pyarrow.Array, field: pyarrow.Field, records: pyarrow.RecordBat
         raise ValueError(f"a {field.name}{place} is not UTF-8, so it cannot be a string; leave text=True out") from None
 
 
-def _column_name(name: str) -> str:
-    return PREFIX + name if name in FIELDS else name
+def _column_names(fields: Sequence[pyarrow.Field]) -> dict[str, str]:
+    """Returns the name of each field's column, which no other column has."""
+    taken = {*FIELDS, *(field.name for field in fields)}
+    found: dict[str, str] = {}
+    for field in fields:
+        name = field.name
+        while name in FIELDS or (name != field.name and name in taken):
+            name = PREFIX + name
+        taken.add(name)
+        found[field.name] = name
+    return found
 
 
 def _given(schema: Any) -> list[pyarrow.Field]:
@@ -85,19 +97,27 @@ def _given(schema: Any) -> list[pyarrow.Field]:
     if hasattr(schema, "__arrow_c_schema__"):
         fields = list(pyarrow.schema(schema))
     elif isinstance(schema, Mapping):
-        fields = [pyarrow.field(name, _type_of(given)) for name, given in schema.items()]
+        fields = [pyarrow.field(name, _type_of(name, given)) for name, given in schema.items()]
     else:
         raise TypeError(f"schema must be a dict of names and types, or have __arrow_c_schema__, not {schema!r}")
     for field in fields:
         _fit_of(field.type)
+    several = [name for name, count in Counter(field.name for field in fields).items() if count > 1]
+    if several:
+        raise ValueError(f"schema has the field {several[0]!r} more than once; name each field once")
     return fields
 
 
-def _type_of(given: Any) -> pyarrow.DataType:
+def _type_of(name: str, given: Any) -> pyarrow.DataType:
     if isinstance(given, pyarrow.DataType):
         return given
-    found = _TIMESTAMP.match(given)
-    return pyarrow.timestamp(found[1], found[2]) if found else pyarrow.type_for_alias(given)
+    try:
+        found = _TIMESTAMP.match(given)
+        return pyarrow.timestamp(found[1], found[2]) if found else pyarrow.type_for_alias(given)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"schema has {given!r} for the field {name!r}: write the name of an Arrow type, such as 'int64' or 'string'"
+        ) from None
 
 
 # --- Inference ---------------------------------------------------------------------------------------------------

@@ -351,6 +351,28 @@ def test_a_schema_is_anything_with_an_arrow_schema_and_times_come_on_request(pat
     assert jlog.scan(path, parse="json", schema=frame).to_arrow().column("at")[1].as_py() == "2026-11-25T12:00:00"
 
 
+def test_a_field_never_takes_the_name_of_another_column(path, writer):
+    writer.append(b'{"value": 1, "json_value": 2, "json_json_value": 3, "key": 4}')
+    (found,) = jlog.scan(path, parse="json").to_arrow().to_pylist()
+    assert {name: value for name, value in found.items() if name.startswith("json_")} == {
+        "json_json_json_value": 1,
+        "json_value": 2,
+        "json_json_value": 3,
+        "json_key": 4,
+    }
+
+
+def test_a_schema_that_cannot_be_used_is_refused_with_the_name_of_the_field(path, writer):
+    twice = pyarrow.schema([("n", pyarrow.int8()), ("n", pyarrow.int8())])
+    for schema, said in (
+        ({"n": "nonsense"}, "'nonsense' for the field 'n'"),
+        ({"n": 5}, "5 for the field 'n'"),
+        (twice, "'n' more"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            jlog.scan(path, parse="json", schema=schema)
+
+
 def test_text_and_json_together(path, writer):
     writer.append(b'{"a": 1}', key=b"k")
     found = jlog.scan(path, text=True, parse="json").to_arrow().select(["key", "value", "a"]).to_pylist()
