@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from jlog.errors import JournalError
 from jlog.pipeline.expected import Expected
 from jlog.pipeline.inference import FIELDS_MAX, folded
-from jlog.pipeline.parsing import ERROR, NONE, RECORD
+from jlog.pipeline.parsing import ERROR, RECORD
 from jlog.pipeline.plan import ADD, FAIL, OTHER, PARQUET
 from jlog.pipeline.tables.table import BatchId
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jlog.spark")
 
+PLACE = ("journal", "sequence", "timestamp")  # of a record; a journal that was replaced has the same sequences again
 BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "date")
 
 
@@ -58,17 +59,13 @@ class Loading:
         are written before the good ones count: what the destination says up to where it was loaded holds for both. (Only Delta
         Lake shows rows before they are checked. There a kill may leave the bad ones to the next run.)"""
         frame = frame.coalesce(expected.tasks)  # a topic has a task for each of its partitions, however few records they have
-        parsed = self.parsed(frame, self._evolved(frame, self._fields_of(frame)))
-        self._check_partitions(parsed)
-        if self._plan.parser.kind == NONE:
+        parsed = self._parsed_batch(frame)
+        if not self._plan.parser.makes_fields:
             return self._dest.add(batch, parsed.drop(ERROR), expected.check).rows, 0
         seen = Observation()
         counts = (f.count(f.lit(1)).alias("all"), f.count(ERROR).alias("bad"), f.min(ERROR).alias("reason"))
         observed = parsed.observe(seen, *counts)
-        good = observed.where(f.col(ERROR).isNull()).drop(ERROR)
-        if not self._plan.parser.keep_value:
-            good = good.drop("value")
-
+        good = self._good(observed)
         bad = parsed.where(f.col(ERROR).isNotNull()).select(*BAD)
 
         def check(written: int) -> None:
@@ -83,6 +80,31 @@ class Loading:
             self._count(**seen.get)
             return added.rows, seen.get["bad"]
         return added.rows, self._quarantine.add(batch, bad, lambda written: expected.check(added.rows + written)).rows
+
+    def retry(self) -> int:
+        """Adds the records of the quarantine that can be parsed by now and are not in the destination, in one step; returns
+        their number. The destination itself says which ones it has, so a second call adds nothing, whatever was killed."""
+        frame, there = self._quarantine.table.frame(), self._dest.table.frame()
+        if frame is None:
+            return 0
+        if there is not None:
+            frame = frame.join(there.select(*PLACE), list(PLACE), "left_anti")
+        good = self._good(self._parsed_batch(frame))
+        if good.isEmpty():
+            return 0
+        seen = Observation()
+        observed = good.observe(seen, f.count(f.lit(1)).alias("rows"))
+        return self._dest.add_retried(observed, lambda written: _check_equal(written, seen.get["rows"]))
+
+    def _parsed_batch(self, frame: DataFrame) -> DataFrame:
+        parsed = self.parsed(frame, self._evolved(frame, self._fields_of(frame)))
+        self._check_partitions(parsed)
+        return parsed
+
+    def _good(self, parsed: DataFrame) -> DataFrame:
+        """Returns the records that could be parsed, as they are in the destination."""
+        dropped = [ERROR] if self._plan.parser.keep_value else [ERROR, "value"]
+        return parsed.where(f.col(ERROR).isNull()).drop(*dropped)
 
     def _check_bad(self, all: int, bad: int, reason: str | None) -> None:  # noqa: A002
         """Raises JournalError where so many bad records are too many."""

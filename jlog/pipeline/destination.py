@@ -59,6 +59,8 @@ class Destination:
                 raise self._error(f"but {self.name} has another batch of that number", last, "the one that belongs to it")
         if query is not None and there is not None and not query.knows(there):
             raise self._older(f"the checkpoint {self._checkpoint.path} does not know it", there)
+        if query is not None and state.retries:  # no batch comes again that would complete it
+            self.table.complete(state)
         return state
 
     def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
@@ -66,12 +68,19 @@ class Destination:
         known = self.compare()
         if known is not None and self._is_repeated(batch, known.batch):
             self.table.complete(known)
-            added = Added(known.rows, False)
+            added = Added(known.rows_of_batch, False)
         else:
             new = (known or TableState(self._checkpoint.kept_id(), self._checkpoint.path)).after(batch)
             added = Added(self.table.write(new, known, frame, check), True)
         self._checkpoint.keep_settings(self._key, {"number": batch.number, "digest": batch.digest})
         return added
+
+    def add_retried(self, frame: DataFrame, check: Check) -> int:
+        """Adds rows of the quarantine after the last batch, which stays the last one; returns their number."""
+        state = self.compare()
+        if state is None or state.batch is None:
+            raise JournalError(f"{self.name} has no batch of this pipeline yet; retry the quarantine after its first one")
+        return self.table.write(state.after_retry(), state, frame, check)
 
     def adopt(self) -> None:
         """Has a table of another pipeline, if it is there, belong to this one, which begins after its last batch."""

@@ -62,6 +62,11 @@ class Parser:
         return {"pattern": self.pattern, "keep_value": self.keep_value}
 
     @property
+    def makes_fields(self) -> bool:
+        """Says whether values are parsed at all."""
+        return self.kind != NONE
+
+    @property
     def needs_sample(self) -> bool:
         """Says whether the columns have to be given, or found out from records."""
         return self.kind in (JSON, LOGFMT)
@@ -133,7 +138,7 @@ class Parser:
     def parse(self, frame: DataFrame, fields: StructType, *, is_part: bool = False) -> DataFrame:
         """Returns the records with a column for each field, `other` for further fields, and `error` where a value cannot be
         parsed. is_part: says that most values have further fields."""
-        if self.kind == NONE:
+        if not self.makes_fields:
             return frame.withColumn(ERROR, f.lit(None).cast("string"))
         text = f.when(f.is_valid_utf8(f.col("value").cast("string")), f.col("value").cast("string"))
         frame = frame.withColumn(TEXT, text)

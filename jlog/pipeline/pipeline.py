@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from jlog.pipeline.batches import Loading
     from jlog.pipeline.checkpoint import Checkpoint
     from jlog.pipeline.destination import Destination
     from jlog.pipeline.outputs import Tables
@@ -33,7 +34,7 @@ ROWS_SHOWN_MAX = 1_000  # rows of the query's result
 
 @dataclass
 class Summary:
-    """The counts of this run. query: the rows of the query's result."""
+    """The counts of this run. records_retried: those that came out of the quarantine. query: the rows of the query's result."""
 
     records_in: int = 0
     records_out: int = 0
@@ -44,11 +45,12 @@ class Summary:
     batches: int = 0
     seconds: float = 0.0
     stopped: bool = False
+    records_retried: int | None = None
     windows: dict[str, Any] | None = None
     query: list[dict[str, Any]] | None = field(default=None)
 
     def as_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None or name not in ("windows", "query")}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class PipelineStopped(Exception):
@@ -104,7 +106,11 @@ class Pipeline:
                 tables = tables_of(spark, self._plan, checkpoint)
                 self._begin(spark, checkpoint, tables)
                 self._check_all_see(spark, tables)
-                self._wait(self._start(spark, checkpoint, tables))
+                loading, queries = self._start(spark, checkpoint, tables)
+                self._wait(queries)
+                if self._plan.retry_quarantine and not self.is_stopped:
+                    checkpoint.check_owner()
+                    self.summary.records_retried = loading.retry()
                 if self._plan.query is not None:
                     self.summary.query = self._ask(spark, tables, self._plan.query)
         except (PySparkException, Py4JError, OSError) as error:
@@ -201,7 +207,7 @@ class Pipeline:
         tables.quarantine.adopt()
         tables.records.adopt()
 
-    def _start(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> list[StreamingQuery]:
+    def _start(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> tuple[Loading, list[StreamingQuery]]:
         from jlog.pipeline.batches import Counting, Loading
         from jlog.pipeline.expected import expected
         from jlog.pipeline.inputs import RECORDS, WINDOWS, Inputs
@@ -225,7 +231,7 @@ class Pipeline:
             self._compact(number, tables.records, tables.quarantine)
 
         if plan.windows is None or tables.windows is None:
-            return [self._query(RECORDS, inputs.stream(spark), checkpoint, tables, load)]
+            return loading, [self._query(RECORDS, inputs.stream(spark), checkpoint, tables, load)]
         windows = checkpoint.query(WINDOWS)
         counted = Inputs(plan, WINDOWS, windows)
         counted.begin()
@@ -239,7 +245,7 @@ class Pipeline:
                 self._reports.keep(WINDOWS, number, counts=rows)
             self._compact(number, counts)
 
-        return [
+        return loading, [
             self._query(RECORDS, inputs.stream(spark), checkpoint, tables, load),
             self._query(WINDOWS, counting.counted(counted.stream(spark)), checkpoint, tables, count),
         ]

@@ -71,7 +71,8 @@ class PipelinePlan:
     fail_on_data_loss: False goes on after records that are gone.
     evolve: what becomes of fields without a column: they go to `other`, are added as columns, or end the pipeline.
     max_bad: the pipeline ends before more records than this go to the quarantine; None: all may.
-    adopt: a new checkpoint takes over dest from another pipeline, and goes on after its last batch."""
+    adopt: a new checkpoint takes over dest from another pipeline, and goes on after its last batch.
+    retry_quarantine: at the end, what can be parsed by now of the quarantine is added to dest."""
 
     sources: tuple[str, ...]
     dest: str
@@ -94,6 +95,7 @@ class PipelinePlan:
     evolve: str = OTHER
     max_bad: MaxBad | None = None
     adopt: bool = False
+    retry_quarantine: bool = False
 
     def __post_init__(self) -> None:
         if self.evolve != OTHER and not self.parser.needs_sample:
@@ -103,6 +105,8 @@ class PipelinePlan:
                 "--evolve add needs --format delta or --format iceberg: many readers of plain Parquet files take the columns "
                 "of one file, and would not see new ones"
             )
+        if self.retry_quarantine and (self.interval is not None or not self.parser.makes_fields):
+            raise ValueError("--retry-quarantine is for a run that ends and parses values: give --parse, and no --trigger")
         for source in self.sources:
             if self.sources.count(source) > 1:
                 raise ValueError(f"{source} is named twice")

@@ -91,6 +91,7 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
 @click.option("--checkpoint", metavar="DIR", help="Where Spark stores its progress.  [default: DEST.checkpoint]")
 @click.option("--adopt", is_flag=True, help="Take over DEST from a pipeline whose checkpoint is lost. Needs a new one.")
 @click.option("--quarantine", metavar="DIR", help="Where values go that cannot be parsed.  [default: DEST.quarantine]")
+@click.option("--retry-quarantine", is_flag=True, help="At the end, add to DEST what can be parsed by now of the quarantine.")
 @click.option("--max-bad", type=MAX_BAD, help="End before more than N records, or N% of the run's, go to the quarantine.")
 @click.option(
     "--compact-every",
@@ -231,6 +232,7 @@ def plan_of(options: dict[str, Any]) -> Any:
         evolve=options["evolve"],
         max_bad=options["max_bad"],
         adopt=options["adopt"],
+        retry_quarantine=options["retry_quarantine"],
     )
 
 

@@ -215,12 +215,13 @@ class DeltaTable(CatalogTable):
             raise AnotherPipeline(self.name, None if before is None else before.state)
         assert new.batch is not None
         rows, written = counted(frame)
-        writer = rows.write.format("delta").mode("append").option("userMetadata", _note(new, before.attempt))
-        writer = writer.option("txnAppId", f"jlog-{new.pipeline}-{before.attempt}")
+        attempt = before.attempt + (1 if new.batch == before.state.batch else 0)  # of a retry, which has the number of a batch
+        writer = rows.write.format("delta").mode("append").option("userMetadata", _note(new, attempt))
+        writer = writer.option("txnAppId", f"jlog-{new.pipeline}-{attempt}")
         writer = writer.option("txnVersion", str(new.batch.number))
         self._save(writer.option("mergeSchema", str(self._evolves).lower()))
         commit = self._newest()
-        if commit is None or (commit.state.pipeline, commit.state.batch) != (new.pipeline, new.batch):
+        if commit is None or _written(commit.state) != _written(new):
             raise JournalError(
                 f"{self.name} has skipped batch {new.batch.number}: it already has a batch of this number, which is older than "
                 "its history. Begin anew with another destination and another checkpoint"
@@ -332,6 +333,10 @@ class DeltaTable(CatalogTable):
         if self.exists():
             self._spark.sql(f"OPTIMIZE {self._sql_name}")
             self._sync(self._version())
+
+
+def _written(state: TableState) -> tuple[object, ...]:
+    return state.pipeline, state.batch, state.retries
 
 
 def _rows_in(entries: Entries) -> int:

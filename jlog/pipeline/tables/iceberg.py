@@ -247,7 +247,8 @@ def _tagged(table: Any, pipeline: str) -> Any:
 
 def _id_of(state: TableState) -> str:
     assert state.batch is not None
-    return f"jlog:{state.pipeline}:{state.batch.number}:{state.batch.digest}"
+    retry = f":{state.retries}" if state.retries else ""
+    return f"jlog:{state.pipeline}:{state.batch.number}:{state.batch.digest}{retry}"
 
 
 def _name_of_path(spark: SparkSession, path: str) -> str:

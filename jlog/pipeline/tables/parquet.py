@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jlog.errors import JournalError
@@ -130,7 +130,7 @@ class ParquetTable:
         check(written())
         check_rows(self.name, written(), found)
         self._files.sync(f"{self.name}/{staging}/{name}" for name, _ in moves)
-        state = new.after(new.batch, found)
+        state = replace(new, rows=found)
         # Without a row there is no file, and the fields may not be known yet.
         entry = Entry(0 if newest is None else newest.number + 1, state, columns if found else {}, staging, moves)
         try:

@@ -33,6 +33,8 @@ class TableState:
     batch: the last batch that it took, of this pipeline; None before the first one.
     rows: the number of the batch's rows; not stored where the table's format counts them itself.
     end: the source positions up to which it has been loaded, by this pipeline or by one before.
+    retries: how often rows of the quarantine were added after this batch. Then `rows` are those of the last time, and
+    batch_rows those of the batch.
     is_partial: the table's own history was cleaned, and does not say what its last batch is."""
 
     pipeline: str
@@ -40,6 +42,8 @@ class TableState:
     batch: BatchId | None = None
     rows: int = 0
     end: list[Offset | None] | None = None
+    retries: int = 0
+    batch_rows: int = 0
     is_partial: bool = False
 
     @property
@@ -55,7 +59,15 @@ class TableState:
 
     def after(self, batch: BatchId, rows: int = 0) -> TableState:
         """Returns the state once this batch was added."""
-        return replace(self, batch=batch, rows=rows, end=batch.end, is_partial=False)
+        return replace(self, batch=batch, rows=rows, end=batch.end, retries=0, batch_rows=0, is_partial=False)
+
+    def after_retry(self) -> TableState:
+        """Returns the state once rows of the quarantine were added, which are no batch of the query."""
+        return replace(self, retries=self.retries + 1, batch_rows=self.rows_of_batch)
+
+    @property
+    def rows_of_batch(self) -> int:
+        return self.batch_rows if self.retries else self.rows
 
 
 class RowsMissing(JournalError):

@@ -195,6 +195,29 @@ class Verbs:
         """Has the next call of this method kill the driver, with Java and all workers."""
         setattr(TABLES[kind], method, lambda *_, **__: os.killpg(0, signal.SIGKILL))
 
+    def retry(self, kind: str, place: str, pipeline: str, first: int) -> int:
+        """Adds 20 rows after the last batch, as rows of the quarantine."""
+        frame = self._spark.range(first, first + 20).toDF("id")
+        return self._table(kind, place, pipeline).add_retried(frame, lambda _: None)
+
+    def add_until(self, kind: str, place: str, pipeline: str, batch: tuple[int, str], point: str) -> None:
+        """Adds 20 rows, and is cut off where it calls this method of the table or of its checkpoint."""
+        owner = TABLES[kind] if hasattr(TABLES[kind], point) else Checkpoint
+        method = getattr(owner, point)
+
+        def cut(*_: object, **__: object) -> None:
+            raise ValueError("cut off")
+
+        setattr(owner, point, cut)
+        try:
+            self.add(kind, place, pipeline, batch, ["id"])
+        finally:
+            setattr(owner, point, method)
+
+    def forget(self) -> None:
+        """Has Delta forget what it knows of its tables, as a new driver does."""
+        self._spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+
     def compact_and_die(self, kind: str, place: str, pipeline: str) -> None:
         """Is killed once the first file of compaction is there."""
         before = set(Path(place).rglob("*.parquet"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,6 +204,18 @@ def test_a_batch_whose_snapshots_have_expired_is_known(tables: TableDriver, tmp_
     assert ids(tables, table) == sorted([*range(60), *[*range(100, 120)] * 2])
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_rows_of_the_quarantine_are_added_after_a_batch_that_stays_the_last_one(
+    tables: TableDriver, tmp_path: Path, kind: str
+) -> None:
+    table = kind, str(tmp_path / "table")
+    tables.add(*table, "p", (0, "aa"), ["id"])
+    assert [tables.retry(*table, "p", first) for first in (100, 120)] == [20, 20]
+    assert tables.add(*table, "p", (0, "aa"), ["id"]) == [20, False]
+    assert tables.add(*table, "p", (1, "bb"), ["id"]) == [20, True]
+    assert ids(tables, table) == [*range(40), *range(100, 140)]
+
+
 # --- Kills ------------------------------------------------------------------------------------------------------------
 
 
@@ -238,3 +251,45 @@ def test_a_batch_of_a_killed_driver_is_added_once(
     assert driver.add(*table, "p", (1, "bb"), ["id"]) == [20, not is_there]
     driver.compact(*table, "p")
     assert ids(driver, table) == list(range(40))
+
+
+POINTS = {"delta": ["_save", "_check", "_sync"], "iceberg": ["_stage", "_staged", "_check", "_sync"]}
+
+
+def cases() -> Iterator[Any]:
+    """A batch is cut off at each point, before the checkpoint notes it, and after that. Those that differ most run always."""
+    for kind, points in POINTS.items():
+        for point in (*points, "keep_settings", "after"):
+            is_common = point in ("_check", "keep_settings")
+            yield pytest.param(kind, point, marks=() if is_common else pytest.mark.exhaustive, id=f"{kind}-{point}")
+
+
+@pytest.mark.parametrize(("kind", "point"), cases())
+def test_after_a_kill_and_a_restore_each_row_is_there_once_or_the_next_batch_is_refused(
+    tables: TableDriver, tmp_path: Path, kind: str, point: str
+) -> None:
+    """Where the checkpoint is that of before, Spark builds the second batch anew."""
+    for restored in ([], ["checkpoint"], ["table"], ["checkpoint", "table"]):
+        table = kind, str(tmp_path / ("-".join(restored) or "nothing"))
+        places = {"table": table[1], "checkpoint": tables.checkpoint(table[1], "p")}
+        tables.add(*table, "p", (0, "aa"), ["id"])
+        for path in places.values():
+            shutil.copytree(path, f"{path}.old")
+        if point == "after":
+            tables.add(*table, "p", (1, "bb"), ["id"])
+        else:
+            with pytest.raises(Refused, match="cut off"):
+                tables.add_until(*table, "p", (1, "bb"), point)
+        for name in restored:
+            shutil.rmtree(places[name])
+            shutil.copytree(f"{places[name]}.old", places[name])
+        tables.forget()
+        is_added = point in ("_sync", "keep_settings", "after") or (kind, point) == ("delta", "_check")
+        if (is_added and restored == ["checkpoint"]) or (point == "after" and restored == ["table"]):
+            with pytest.raises(Refused, match="--adopt and a new --checkpoint"):
+                tables.add(*table, "p", (1, "cc" if "checkpoint" in restored else "bb"), ["id"])
+            rows = 40 if restored == ["checkpoint"] else 20
+        else:
+            tables.add(*table, "p", (1, "cc" if "checkpoint" in restored else "bb"), ["id"])
+            rows = 40
+        assert ids(tables, table) == list(range(rows)), (point, restored)
