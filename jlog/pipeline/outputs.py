@@ -52,7 +52,7 @@ def tables_of(spark: SparkSession, plan: PipelinePlan, checkpoint: Checkpoint) -
         if plan.format == PARQUET:
             return Destination(ParquetTable(spark, place, partition_by), checkpoint, key)
         is_path = not plan.is_table
-        made = FORMATS[plan.format](spark, place, partition_by, is_path=is_path, evolves=evolves)
+        made = FORMATS[plan.format](spark, place, partition_by, is_path=is_path, evolves=evolves, expires=plan.expire_seconds)
         return Destination(made, checkpoint, key)
 
     records = table(plan.dest, "records", plan.partition_by, evolves=plan.evolve == ADD)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jlog.pipeline.parsing import Parser
 
 BATCH_RECORDS = 5_000_000
-PARQUET = "parquet"
+PARQUET, ICEBERG = "parquet", "iceberg"
 OTHER, ADD, FAIL = "other", "add", "fail"  # what becomes of fields without a column
 
 
@@ -63,6 +63,7 @@ class PipelinePlan:
     dest, checkpoint, quarantine: directories of any file system that Spark knows.
     format: that of dest, quarantine and the windows' counts. is_table: these are names of tables, and not directories.
     compact_every: small files are joined after so many batches; None: never.
+    expire_seconds: with that, snapshots of Iceberg that are older expire; None: they stay.
     interval: seconds from batch to batch; None: reads up to the ends and stops.
     schema: the fields, as DDL; None: those of the first records.
     subscriber: a subscriber of the journals that follows.
@@ -92,6 +93,7 @@ class PipelinePlan:
     format: str = PARQUET
     is_table: bool = False
     compact_every: int | None = None
+    expire_seconds: float | None = None
     evolve: str = OTHER
     max_bad: MaxBad | None = None
     adopt: bool = False
@@ -124,6 +126,12 @@ class PipelinePlan:
             raise ValueError(
                 "--compact-every needs --format delta or --format iceberg: while plain Parquet files are joined, a reader "
                 "would see rows twice or miss them"
+            )
+
+        if self.expire_seconds is not None and (self.format != ICEBERG or self.compact_every is None):
+            raise ValueError(
+                "--expire-snapshots needs --format iceberg and --compact-every: snapshots expire when files were joined. Delta "
+                "Lake has VACUUM, and plain Parquet files have no history"
             )
 
     @property

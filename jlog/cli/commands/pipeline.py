@@ -99,6 +99,9 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
     type=click.IntRange(min=1),
     help="Join small files into larger ones after every N batches. For Delta Lake and Iceberg.",
 )
+@click.option(
+    "--expire-snapshots", metavar="AGE", type=DURATION, help="With --compact-every: remove older snapshots of Iceberg."
+)
 @click.option("--query", metavar="SQL", help="Run this at the end, on the tables records, quarantine and windows.")
 @click.option("--window", type=DURATION, help="Also count records in windows of this length.")
 @click.option("--watermark", type=DURATION, default="10m", show_default=True, help="How late a record may come.")
@@ -229,6 +232,7 @@ def plan_of(options: dict[str, Any]) -> Any:
         format=options["format"],
         is_table=options["table"] is not None,
         compact_every=options["compact_every"],
+        expire_seconds=None if options["expire_snapshots"] is None else options["expire_snapshots"].total_seconds(),
         evolve=options["evolve"],
         max_bad=options["max_bad"],
         adopt=options["adopt"],

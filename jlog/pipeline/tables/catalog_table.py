@@ -16,7 +16,8 @@ PROPERTY = "jlog"  # of the table: the state in which a pipeline has claimed it
 
 
 class CatalogTable:
-    """A table at a path, or of a catalog. evolves: whether new columns are added."""
+    """A table at a path, or of a catalog. evolves: whether new columns are added. expires: the age in seconds at which
+    snapshots may be removed; None: never."""
 
     def __init__(
         self,
@@ -26,12 +27,14 @@ class CatalogTable:
         *,
         is_path: bool = True,
         evolves: bool = False,
+        expires: float | None = None,
     ) -> None:
         self.name = name
         self._spark = spark
         self._partition_by = partition_by
         self._is_path = is_path
         self._evolves = evolves
+        self._expires = expires
         self._files = Files(spark)
 
     def exists(self) -> bool:

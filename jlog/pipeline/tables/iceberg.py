@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -199,6 +200,8 @@ class IcebergTable(CatalogTable):
             table = self._load()
             jvm.org.apache.iceberg.spark.actions.SparkActions.get(self._spark._jsparkSession).rewriteDataFiles(table).execute()
             table.refresh()
+            if self._expires is not None:  # the tag keeps the last batch's
+                table.expireSnapshots().expireOlderThan(round((time.time() - self._expires) * 1000)).commit()
             if table.currentSnapshot() is not None:
                 self._sync(table.currentSnapshot(), table)
 

@@ -204,6 +204,25 @@ def test_a_batch_whose_snapshots_have_expired_is_known(tables: TableDriver, tmp_
     assert ids(tables, table) == sorted([*range(60), *[*range(100, 120)] * 2])
 
 
+def test_old_snapshots_expire_on_request_and_batches_are_known(tables: TableDriver) -> None:
+    table = "iceberg", "shop.db.expiring"
+    for number in range(4):
+        tables.add(*table, "p", (number, "aa"), ["id"])
+
+    def snapshots() -> int:
+        return int(tables.sql("SELECT count(*) AS found FROM shop.db.expiring.snapshots")[0]["found"])
+
+    before = snapshots()
+    tables.compact(*table, "p", expires=3600.0)
+    assert snapshots() >= before
+    tables.add(*table, "p", (4, "aa"), ["id"])
+    tables.compact(*table, "p", expires=0.0)
+    assert snapshots() <= 2  # the newest one, and that of the last batch
+    assert tables.add(*table, "p", (4, "aa"), ["id"]) == [20, False]
+    assert tables.add(*table, "p", (5, "aa"), ["id"]) == [20, True]
+    assert ids(tables, table) == list(range(120))
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_rows_of_the_quarantine_are_added_after_a_batch_that_stays_the_last_one(
     tables: TableDriver, tmp_path: Path, kind: str
@@ -264,7 +283,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(kind, point, marks=() if is_common else pytest.mark.exhaustive, id=f"{kind}-{point}")
 
 
-@pytest.mark.parametrize(("kind", "point"), cases())
+@pytest.mark.parametrize(("kind", "point"), list(cases()))
 def test_after_a_kill_and_a_restore_each_row_is_there_once_or_the_next_batch_is_refused(
     tables: TableDriver, tmp_path: Path, kind: str, point: str
 ) -> None:
