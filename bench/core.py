@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import brokers
 import mirroring
 import spark_sink
 import spark_source
@@ -24,6 +23,7 @@ from mirror_latency import mirror_latency
 from rich.console import Console
 from rich.table import Table
 
+import brokers
 from jlog.bench import CHUNK_RECORDS, ContestSettings, Load, Result, Spread, has_failpoints, hold, machine
 
 LATENCY, MIRROR_LATENCY, PLANNING = "latency", "mirror-latency", "spark-planning"

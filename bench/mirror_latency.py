@@ -8,11 +8,11 @@ from itertools import islice
 from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
-from brokers import Cluster, plain
 from crew import process
 from latency import PADDING, Latency, taken
 
 import jlog
+from brokers import Cluster, plain
 from jlog.bench import empty_directory
 
 if TYPE_CHECKING:

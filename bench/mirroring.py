@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
-from brokers import HUNG_SECONDS, Cluster, plain, secured
-
 import jlog
+from brokers import HUNG_SECONDS, Cluster, plain, secured
 from jlog.bench import Contest, ContestSettings, Prepare, Way
 
 if TYPE_CHECKING:
