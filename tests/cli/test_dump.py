@@ -297,3 +297,50 @@ def test_a_name_that_is_not_a_position_is_told_what_positions_are(numbers: Path)
         )
     do("subscriber", "add", numbers, "billing")
     assert run("rewind", numbers, "billing", "noon").err.endswith("has no checkpoint 'noon'; there: none\n")
+
+
+@pytest.fixture
+def levels(journal: Path) -> Path:
+    """A record of each level, by turns, with it in a header."""
+    with jlog.Writer(journal) as writer:
+        for number in range(9):
+            level = [b"INFO", b"WARNING", b"ERROR"][number % 3]
+            writer.append(b"disk %d full" % number, headers=[("level", level), ("host", b"a")])
+    return journal
+
+
+def test_grep_header_finds_records_by_their_headers(levels: Path) -> None:
+    assert do("dump", levels, "--grep-header", "level=^ERR").lines == [b"disk 2 full", b"disk 5 full", b"disk 8 full"]
+    assert do("dump", levels, "--grep-header", "level=info", "-i", "--grep", "[36]").lines == [b"disk 3 full", b"disk 6 full"]
+    assert do("dump", levels, "--grep-header", "level=WARN", "--grep-header", "host=a", "-n", 1).lines == [b"disk 1 full"]
+    assert do("dump", levels, "--grep-header", "level=.", "-v").lines == []
+    assert do("tail", levels, "--grep-header", "level=ERROR", "-n", 1).lines == [b"disk 8 full"]
+    for wrong in ("level", "=x", "level=("):
+        assert run("dump", levels, "--grep-header", wrong).code == 2
+
+
+def test_count_prints_only_how_many(levels: Path) -> None:
+    assert do("dump", levels, "--count").out == b"9\n"
+    assert do("dump", levels, "--count", "--grep-header", "level=ERROR").out == b"3\n"
+    assert do("dump", levels, "--count", "--from", 4, "--limit", 2).out == b"2\n"
+    assert run("dump", levels, "--count", "--json").code == 2
+
+
+def test_at_a_terminal_it_is_pretty_and_what_was_found_stands_out(levels: Path) -> None:
+    code, shown = run_on_terminal("dump", levels, "--grep", "[25]", "--limit", "1")
+    assert (code, shown.count(b"\n")) == (0, 1)
+    assert b"ERROR" in shown.partition(b"disk")[0]
+    assert b"disk \x1b[31m\x1b[1m2\x1b[0m full" in shown
+    assert run_on_terminal("dump", levels, "--limit", "1", "--format", "raw")[1] == b"disk 0 full\r\n"
+    assert run_on_terminal("dump", levels, "--limit", "1", "--framing", "lines")[1] == b"disk 0 full\r\n"
+    assert do("dump", levels, "--limit", 1).lines == [b"disk 0 full"]
+
+
+@pytest.mark.damage
+def test_count_is_printed_after_damage_too(segments: Path) -> None:
+    path, block = [found for found in jlog.Journal(segments).blocks() if found[0].endswith("10.seg")][4]
+    with open(path, "r+b") as file:
+        file.seek(block.offset + 20)
+        file.write(b"\xff\xff")
+    result = run("dump", segments, "--count")
+    assert (result.code, result.out) == (3, b"39\n")

@@ -72,7 +72,7 @@ def test_typed_lines_are_appended_as_they_end(
 
 
 def test_ctrl_c_ends_what_follows_with_130_and_without_a_word(numbers: Path) -> None:
-    with terminal("tail", "-f", "-n", 1, numbers) as tool:
+    with terminal("tail", "-f", "-n", 1, "--format", "raw", numbers) as tool:
         tool.read_until(lambda text: "99" in text)
         tool.type(b"\x03")
         assert tool.wait() == 130

@@ -44,11 +44,12 @@ if TYPE_CHECKING:
 @stop_option()
 @click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="Print at most N records.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
+@click.option("--count", is_flag=True, help="Print only how many records there are.")
 @grep_options
 @format_options
 @pace_option
 @click.option("--blocks", is_flag=True, help="Print the blocks of the segments instead of records.")
-def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
+def dump(journal: str, output: Format, blocks: bool, count: bool, **selection: Any) -> None:
     """Print the records of JOURNAL, oldest first, up to its end as it is now.
 
     --from and --to are positions: `begin`, `end`, a sequence, the name of a checkpoint, or a time, which is that of the
@@ -68,6 +69,7 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
       jlogtool dump /var/lib/events
       jlogtool dump --from 1000 --to 2000 --json /var/lib/events | jq .value
       jlogtool dump --since 10m --grep error /var/lib/events
+      jlogtool dump --grep-header level=ERROR --count /var/lib/events
       jlogtool dump --from yesterday --to today /var/lib/events
       jlogtool dump --reverse --limit 5 --grep 'error|fatal' -i /var/lib/events
       jlogtool dump --from 2026-11-20T12:00:00Z --pace 10 /var/lib/events
@@ -75,7 +77,7 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
       jlogtool dump --blocks /var/lib/events
     """
     if blocks:
-        refuse_beside("--blocks", "framing", "value", "key", *(f.name for f in fields(Selection)))
+        refuse_beside("--blocks", "framing", "value", "key", "headers", "count", *(f.name for f in fields(Selection)))
         if is_topic(journal):
             raise click.UsageError("--blocks is for journals: a topic's blocks are its broker's")
         if is_archive(journal):
@@ -84,7 +86,24 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
         return
     if selection["reverse"]:
         refuse_beside("--reverse", "pace")
-    dump_records(journal, output.to_bytes, Selection(**selection))
+    wanted = Selection(**selection)
+    if count:
+        refuse_beside("--count", "format_name", "as_json", "framing", "pace")
+        found = 0
+
+        def counted(records: Records) -> bytes:
+            nonlocal found
+            found += len(records)
+            return b""
+
+        try:
+            dump_records(journal, counted, wanted)
+        except click.exceptions.Exit:  # there was damage
+            click.echo(found)
+            raise
+        click.echo(found)
+        return
+    dump_records(journal, output.showing(wanted.match), wanted)
 
 
 @dataclass(frozen=True)

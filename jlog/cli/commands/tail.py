@@ -95,7 +95,7 @@ def tail(
         raise click.UsageError(f"{journal} is an archive, which has an end; follow the journal that archives there")
     if follow:
         refuse_beside("--follow", "stop")
-    to_bytes = output.to_bytes
+    to_bytes = output.showing(match)
     out = binary_stdout()
     with checked():
         first = 0 if start is None else sequence_at(journal, start)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import functools
+import re
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +17,7 @@ import click
 
 from jlog import RecordBatch, RecordBatchProtocol, RecordProtocol
 from jlog.cli.arguments.parameters import refuse_beside
+from jlog.cli.records.matching import Match
 from jlog.cli.terminal.output import in_colour, printable
 
 Command = Callable[..., None]
@@ -30,10 +33,19 @@ _BYTES_PER_LINE = 16
 _AS_TEXT = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
 
 
+_LEVELS = {"WARNING": "yellow", "WARN": "yellow", "ERROR": "red", "CRITICAL": "red", "FATAL": "red"}
+
+
 @dataclass(frozen=True)
 class Format:
     name: str
     to_bytes: Formatter
+
+    def showing(self, match: Match | None) -> Formatter:
+        """Returns the function for records that match; in `pretty`, what was found stands out."""
+        if match is None or self.name != "pretty":
+            return self.to_bytes
+        return functools.partial(pretty, found=match.shown)
 
 
 def format_options(command: Command) -> Command:
@@ -43,9 +55,8 @@ def format_options(command: Command) -> Command:
         "--format",
         "format_name",
         type=click.Choice(FORMATS),
-        default="raw",
-        show_default=True,
-        help="raw: the value alone; jsonl: a JSON object on each line; hex: bytes in hexadecimal; pretty: for people.",
+        help="raw: the value alone; jsonl: a JSON object on each line; hex: bytes in hexadecimal; pretty: for people.  "
+        "[default: pretty at a terminal, else raw]",
     )
     @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
     @click.option(
@@ -56,10 +67,14 @@ def format_options(command: Command) -> Command:
         help="For raw: a newline after each value, or its length in 4 bytes, little-endian, before it.",
     )
     @functools.wraps(command)
-    def with_output(*arguments: Any, format_name: str, as_json: bool, framing: str, **options: Any) -> None:
+    def with_output(*arguments: Any, format_name: str | None, as_json: bool, framing: str, **options: Any) -> None:
         if as_json:
             refuse_beside("--json", "format_name")
             format_name = "jsonl"
+        if format_name is None:
+            is_framed = click.get_current_context().get_parameter_source("framing") is click.core.ParameterSource.COMMANDLINE
+            at_terminal = sys.stdout is not None and sys.stdout.isatty()
+            format_name = "pretty" if at_terminal and not is_framed else "raw"
         if format_name != "raw":
             refuse_beside(f"--format {format_name}", "framing")
         output = Format(format_name, formatter(format_name, framing))
@@ -141,18 +156,36 @@ def _second(second: int) -> str | None:
         return None
 
 
-def pretty(records: Records) -> bytes:
-    """Formats records for people: one line each, without characters that control a terminal."""
+def pretty(records: Records, found: re.Pattern[bytes] | None = None) -> bytes:
+    """Formats records for people: one line each, without characters that control a terminal. The header `level` comes before
+    the value, and what is `found` in that stands out."""
     style = _styles()
     lines = []
     for record in records:
-        headers = "".join(f" {printable(name)}={_text(value)}" for name, value in record.headers)
+        level = "".join(_level(value, style) for name, value in record.headers if name == "level")
+        headers = "".join(f" {printable(name)}={_text(value)}" for name, value in record.headers if name != "level")
         key = "" if record.key is None else style(_text(record.key), fg="yellow") + " "
         lines.append(
-            f"{style(str(record.sequence), fg='green')} {style(_time_text(record), dim=True)} {key}"
-            f"{_text(record.value)}{style(headers, fg='cyan')}\n"
+            f"{style(str(record.sequence), fg='green')} {style(_time_text(record), dim=True)} {level}{key}"
+            f"{_marked(record.value, found, style)}{style(headers, fg='cyan')}\n"
         )
     return "".join(lines).encode("utf-8", "backslashreplace")
+
+
+def _level(value: bytes | None, style: Callable[..., str]) -> str:
+    text = _text(value)
+    return style(text, fg=_LEVELS.get(text.upper())) + " "
+
+
+def _marked(value: bytes | None, found: re.Pattern[bytes] | None, style: Callable[..., str]) -> str:
+    if value is None or found is None:
+        return _text(value)
+    parts, at = [], 0
+    for match in found.finditer(value):
+        if match.end() > match.start():
+            parts += [_text(value[at : match.start()]), style(_text(match[0]), fg="red", bold=True)]
+            at = match.end()
+    return "".join(parts) + _text(value[at:])
 
 
 def hex_dump(records: Records) -> bytes:

@@ -5,48 +5,85 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from jlog.cli.arguments.parameters import PATTERN
+from jlog.cli.arguments.parameters import PATTERN, Parsed, parse_pattern
 
 if TYPE_CHECKING:
     from jlog import RecordProtocol
 
-Match = Callable[["RecordProtocol"], bool]
+
+def parse_header(text: str) -> tuple[str, re.Pattern[bytes]]:
+    """Parses NAME=REGEX."""
+    name, equals, pattern = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"{text!r} is not NAME=REGEX, such as level=ERROR")
+    return name, parse_pattern(pattern)
+
+
+HEADER = Parsed("NAME=REGEX", parse_header)
+
+
+@dataclass(frozen=True)
+class Match:
+    """Says which records to print: those in which every pattern is found, or the others if not `wanted`."""
+
+    value: re.Pattern[bytes] | None
+    key: re.Pattern[bytes] | None
+    headers: tuple[tuple[str, re.Pattern[bytes]], ...]
+    wanted: bool
+
+    def __call__(self, record: RecordProtocol) -> bool:
+        return self._finds_all(record) is self.wanted
+
+    @property
+    def shown(self) -> re.Pattern[bytes] | None:
+        """What is to stand out in the values that are printed."""
+        return self.value if self.wanted else None
+
+    def _finds_all(self, record: RecordProtocol) -> bool:
+        return (
+            _finds(self.value, record.value)
+            and _finds(self.key, record.key)
+            and all(
+                any(name == given and _finds(pattern, text) for given, text in record.headers) for name, pattern in self.headers
+            )
+        )
+
+
+def _finds(pattern: re.Pattern[bytes] | None, text: bytes | None) -> bool:
+    return pattern is None or (text is not None and pattern.search(text) is not None)
 
 
 def grep_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options. The command gets `match`, a function that says whether to print a record; None prints all."""
+    """Adds the options. The command gets `match`, a Match; None prints all."""
 
     @click.option("--grep", "value", type=PATTERN, help="Only records in whose value REGEX is found.")
     @click.option("--grep-key", "key", type=PATTERN, help="Only records in whose key REGEX is found.")
-    @click.option("-i", "--ignore-case", is_flag=True, help="Let --grep and --grep-key take a and A as the same.")
-    @click.option("-v", "--invert-match", is_flag=True, help="Only records that --grep and --grep-key leave out.")
+    @click.option("--grep-header", "headers", type=HEADER, multiple=True, help="Only records in whose header REGEX is found.")
+    @click.option("-i", "--ignore-case", is_flag=True, help="Let these options take a and A as the same.")
+    @click.option("-v", "--invert-match", is_flag=True, help="Only records that these options leave out.")
     @functools.wraps(command)
     def with_match(
         *arguments: Any,
         value: re.Pattern[bytes] | None,
         key: re.Pattern[bytes] | None,
+        headers: tuple[tuple[str, re.Pattern[bytes]], ...],
         ignore_case: bool,
         invert_match: bool,
         **options: Any,
     ) -> None:
-        if value is None and key is None:
+        if value is None and key is None and not headers:
             if ignore_case or invert_match:
-                raise click.UsageError("--ignore-case and --invert-match need --grep or --grep-key")
+                raise click.UsageError("--ignore-case and --invert-match need --grep, --grep-key or --grep-header")
             command(*arguments, match=None, **options)
             return
         if ignore_case:
             value, key = (pattern and re.compile(pattern.pattern, re.IGNORECASE) for pattern in (value, key))
-        command(*arguments, match=_match(value, key, not invert_match), **options)
+            headers = tuple((name, re.compile(pattern.pattern, re.IGNORECASE)) for name, pattern in headers)
+        command(*arguments, match=Match(value, key, headers, not invert_match), **options)
 
     return with_match
-
-
-def _match(value: re.Pattern[bytes] | None, key: re.Pattern[bytes] | None, wanted: bool) -> Match:
-    def finds(pattern: re.Pattern[bytes] | None, text: bytes | None) -> bool:
-        return pattern is None or (text is not None and pattern.search(text) is not None)
-
-    return lambda record: (finds(value, record.value) and finds(key, record.key)) is wanted
