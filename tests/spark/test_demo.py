@@ -31,4 +31,4 @@ def test_sql_counts_the_records_that_the_journal_holds(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "journal, Spark, Parquet: 1,234 records" in done.stdout
     (kept,) = (tmp_path / "tmp").glob("jlog-demo-*")
-    assert sorted(path.name for path in kept.iterdir()) == ["journal", "lake"]
+    assert sorted(path.name for path in kept.iterdir()) == ["journal", "lake", "lake.checkpoint"]
