@@ -31,6 +31,8 @@ def unknown(words: list[str]) -> list[str]:
     """The first word that is not a command, and the options that the command does not have."""
     command: click.Command = tool
     while isinstance(command, click.Group) and words != ["--help"]:
+        if words[:1] == ["…"]:
+            return []  # one of several commands, known when it runs
         found = command.get_command(click.Context(command), words[0]) if words else None
         if found is None:
             return words[:1]
