@@ -18,11 +18,12 @@ cdef class TaskHolder:
     cdef uint64_t clean_at  # committed position at which retention has to look; JLOG_NONE: once the open segment has changed
     cdef uint64_t looked_at  # committed position when it looked last
     cdef uint64_t clean_segment  # the open segment when it looked last
+    cdef bint looking  # a thread looks
 
     cdef jlog_entry *entry_of(self, Task task) noexcept
     cdef jlog_entry *lock_entry(self, Task task) except? NULL
     cdef lost(self, list tasks)
-    cdef int finish(self, Task task) except -1
+    cdef int finish(self, Task task, bint rejected=*) except -1
     cdef bint should_clean(self) noexcept
     cdef int finished(self, int error, bint rings) except -1
     cdef int look_at_segments(self) except -1

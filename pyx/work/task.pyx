@@ -139,7 +139,7 @@ cdef class TaskHolder:
         if self.lock_entry(task) != NULL:
             self.window.unlock()
 
-    cdef int finish(self, Task task) except -1:
+    cdef int finish(self, Task task, bint rejected=False) except -1:
         cdef Window window = self.window
         cdef jlog_window *page = window.page
         cdef int error = 0
@@ -148,6 +148,7 @@ cdef class TaskHolder:
             return 0
         rings = page.used >= page.limit or page.slots[window.owner - 1].alone
         jlog_entry_finish(page, task.at)
+        page.rejections += rejected
         task.state = DONE
         error = window.move_position(self.should_clean())
         window.unlock()
@@ -169,9 +170,16 @@ cdef class TaskHolder:
         return 0
 
     cdef int look_at_segments(self) except -1:
-        """Lets retention remove the segments that the committed position has passed."""
+        """Lets retention remove the segments that the committed position has passed, in one thread at a time."""
         cdef uint64_t committed = self.window.page.stored, segment = self.cursor.blocks.stop.now.slot.segment
-        cdef uint64_t clean_at = self.policy.passed(committed)
+        cdef uint64_t clean_at
+        if self.looking:
+            return 0
+        self.looking = True
+        try:
+            clean_at = self.policy.passed(committed)
+        finally:
+            self.looking = False
         self.looked_at, self.clean_segment = committed, segment
         self.clean_at = clean_at if clean_at > committed + 1 else JLOG_NONE
         return 0
@@ -286,5 +294,4 @@ cdef class TaskHolder:
 
     def count_rejection(self, Task task not None) -> None:
         """Finishes a rejected record."""
-        self.finish(task)
-        self.window.page.rejections += 1
+        self.finish(task, True)

@@ -104,36 +104,25 @@ cdef class TaskSource(TaskHolder):
         """Takes what there is now."""
         cdef list tasks = []
         cdef Window window = self.window
-        window.check()
-        window.uses += 1
+        if not self.reading.acquire(False):
+            self.reading.acquire()
         try:
-            if not self.reading.acquire(False):
-                self.reading.acquire()
-            try:
-                window.check()
-                if self.owed is not None:
-                    error, self.owed = self.owed, None
-                    raise error
-                self.look_in_turn(tasks, most)
-            except Exception as error:
-                if not tasks:
-                    raise
-                self.owed = error  # the tasks come first, and the next call raises it
-            except BaseException:
-                for task in tasks:
-                    self.give_back_quietly(task)
+            window.check()
+            if self.owed is not None:
+                error, self.owed = self.owed, None
+                raise error
+            self.look_in_turn(tasks, most)
+        except Exception as error:
+            if not tasks:
                 raise
-            finally:
-                self.reading.release()
+            self.owed = error  # the tasks come first, and the next call raises it
+        except BaseException:
+            for task in tasks:
+                self.give_back_quietly(task)
+            raise
         finally:
-            self.leave()
+            self.reading.release()
         return tasks
-
-    cdef int leave(self) except -1:
-        self.window.uses -= 1
-        if self.window.owner == 0:
-            self.window.release()
-        return 0
 
     cdef int look_in_turn(self, list tasks, Py_ssize_t most) except -1:
         cdef Window window = self.window
@@ -316,15 +305,16 @@ cdef class TaskSource(TaskHolder):
 
     def ring(self) -> None:
         """Wakes all threads that wait in take(), so that they look again."""
-        if self.window.page != NULL:
-            jlog_window_ring_all(self.window.page)
+        jlog_window_ring_all(self.window.page)
 
     def close(self) -> None:
         """Gives back what is held, and frees the worker's slot. Threads that wait in take() get JournalClosed."""
-        self.window.unregister()
-        self.cursor.close()
-        self.again.close()
-        self.window.release()
+        try:
+            self.window.unregister()
+        finally:
+            self.cursor.close()
+            self.again.close()
+            self.window.close_file()
 
 
 cdef class Waiting:
@@ -387,22 +377,18 @@ cdef class Waiting:
         window.unlock()
         self.source.finished(error, False)
         bell = &window.page.bell
-        window.uses += 1
-        try:
-            if self.is_scout and self.told:
-                jlog_await(&awaited[0], bell, self.bell, True)
-                jlog_await(&awaited[1], self.wake.word, self.counter, True)
-                with nogil:
-                    error = jlog_wait_for_any(awaited, 2, slice_us)
-                    if error not in (0, EAGAIN, EINTR, ETIMEDOUT):  # a kernel that waits for one word only
-                        jlog_futex_wait(bell, self.bell, min(slice_us, POLL_MAX_US))
-            else:
-                with nogil:
-                    jlog_futex_wait(bell, self.bell, slice_us)
-            PyErr_CheckSignals()
-            window.check()
-        finally:
-            self.source.leave()
+        if self.is_scout and self.told:
+            jlog_await(&awaited[0], bell, self.bell, True)
+            jlog_await(&awaited[1], self.wake.word, self.counter, True)
+            with nogil:
+                error = jlog_wait_for_any(awaited, 2, slice_us)
+                if error not in (0, EAGAIN, EINTR, ETIMEDOUT):  # a kernel that waits for one word only
+                    jlog_futex_wait(bell, self.bell, min(slice_us, POLL_MAX_US))
+        else:
+            with nogil:
+                jlog_futex_wait(bell, self.bell, slice_us)
+        PyErr_CheckSignals()
+        window.check()
         return 0
 
     cdef int end(self) except -1:

@@ -117,7 +117,6 @@ cdef class Window:
     cdef uint32_t owner  # our worker slot + 1
     cdef object lock_timeout
     cdef bint burying
-    cdef int uses  # calls that use the mapping now, and may be without the GIL
     cdef int64_t looked_us  # when the dead were looked for last
 
     cdef int check(self) except -1

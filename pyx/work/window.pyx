@@ -97,12 +97,14 @@ cdef class Window:
         self.release()
 
     def release(self) -> None:
-        """Unmaps and closes the file, without any change of it. If calls still use it, the last of them does that."""
-        if self.uses:
-            return
+        """Unmaps and closes the file, without any change of it. Only before a worker has it: a thread may sleep on a word of
+        the mapping while another one closes the worker, so that a worker's mapping stays as long as the object."""
         if self.page != NULL:
             munmap(self.page, self.mapped_bytes)
             self.page = NULL
+        self.close_file()
+
+    def close_file(self) -> None:
         if self.fd >= 0:
             close(self.fd)
             self.fd = -1
@@ -115,8 +117,8 @@ cdef class Window:
         cdef jlog_window header
         cdef bytes found
         self.fd = open_file(self.path, os.O_RDWR)
-        status = os.fstat(self.fd)
         found = read_whole(self.fd, sizeof(header), 0)
+        status = os.fstat(self.fd)  # after the header: another worker may extend the file meanwhile
         if len(found) < <Py_ssize_t> sizeof(header):
             raise Unusable("it is cut off")
         memcpy(&header, <const uint8_t *> found, sizeof(header))
@@ -128,10 +130,10 @@ cdef class Window:
         if alone and found[32:48] != boot_id():
             raise Unusable("it is from another boot")
         if (header.capacity < JLOG_WINDOW_STEP or header.capacity & (header.capacity - 1) or header.limit > LIMIT_MAX
-                or header.capacity > capacity_for(header.limit) or header.next > JLOG_NUMBER_MAX
+                or header.capacity > LIMIT_MAX or header.next > JLOG_NUMBER_MAX
                 or <uint64_t> status.st_size < jlog_window_bytes(header.capacity)):
             raise Unusable("its numbers cannot be right")
-        self.map(capacity_for(header.limit))
+        self.map(max(header.capacity, capacity_for(header.limit)))  # the limit may have been higher
         if alone:
             self.page.lock = self.page.scout = self.page.asleep = 0
             self.page.alarm_us = 0
@@ -216,7 +218,7 @@ cdef class Window:
                 continue
             while not jlog_window_has_room(self.page):
                 if self.page.used >= self.page.limit:
-                    self.page.limit *= 2  # it has become smaller since
+                    self.page.limit = min(self.page.limit * 2, LIMIT_MAX)  # it has become smaller since
                     self.remap()
                 if self.page.free == JLOG_NO_ENTRY and self.grow() != 0:
                     raise OSError(errno, os.strerror(errno), self.path)
@@ -332,24 +334,24 @@ cdef class Window:
 
     cdef int lock_slowly(self) except -1:
         cdef int64_t began_us, now_us, signals_us
-        cdef uint32_t found = 0
+        cdef uint32_t found = 0, owner = self.owner  # close() in another thread sets it to 0
         cdef bint got
         cdef Deadline deadline
-        if jlog_spin_lock(&self.page.lock, self.owner, SPIN_TURNS):
+        if jlog_spin_lock(&self.page.lock, owner, SPIN_TURNS):
             return 0
         deadline = Deadline(self.lock_timeout)
         began_us = signals_us = jlog_clock_us(CLOCK_MONOTONIC)
         while True:
             with nogil:
-                got = jlog_sleep_lock(&self.page.lock, self.owner, SLICE_US, &found)
-            if got:
-                if self.owner == 0 or not self.locks.is_open():  # closed meanwhile
+                got = jlog_sleep_lock(&self.page.lock, owner, SLICE_US, &found)
+            if self.owner == 0 or not self.locks.is_open():  # closed meanwhile, so that another worker may take it over
+                if got and jlog_take_word(&self.page.lock, owner, owner):
                     self.unlock()
-                    self.check()
+                self.check()
+            if got:
                 return 0
-            self.check()
             now_us = jlog_clock_us(CLOCK_MONOTONIC)
-            if now_us - began_us >= SLICE_US and found not in (0, self.owner) and self.take_over(found):
+            if now_us - began_us >= SLICE_US and found not in (0, owner) and self.take_over(found):
                 return 0
             if deadline.left_us(1) == 0:
                 raise JournalLocked(f"{self.path}: another worker held its lock for the whole lock_timeout; if that process is "

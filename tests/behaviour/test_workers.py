@@ -655,3 +655,28 @@ def test_damage_is_told_until_it_is_skipped(path):
                 worker.take(timeout=0)
         assert worker.skip_damage().records_lost == 1
         assert sequences(worker.take(100, timeout=0)) == [5, 6, 7, 8, 9]
+
+
+def test_a_smaller_window_is_joined_by_other_workers(path, caplog):
+    fill(path, 3_000)
+    with open_worker(path, window=4_000) as worker:
+        assert len(worker.take(3_000, timeout=5)) == 3_000
+    with open_worker(path, window=100) as worker, open_worker(path) as other:
+        assert len(worker.take(10, timeout=5)) == len(other.take(10, timeout=5)) == 10
+    with open_worker(path):
+        assert not caplog.records
+
+
+def test_a_worker_closed_in_the_middle_of_a_rejection_has_finished_the_record(path):
+    fill(path, 1)
+    worker = open_worker(path)
+    (task,) = worker.take(1, timeout=5)
+
+    def close_meanwhile(committed):
+        worker.close()
+        return committed + 2
+
+    worker.passed = close_meanwhile  # retention looks in the middle of a finish, where another thread may close the worker
+    task.reject("broken")
+    with open_worker(path) as other:
+        assert other.committed == 1
