@@ -168,6 +168,37 @@ def close(world: World) -> None:
         writer.close()
 
 
+def with_ids(world: World) -> None:
+    filled(world)
+    world.append_once()
+
+
+def with_ids_to_be_cleaned(world: World) -> None:
+    """The same, with ids in the segments that are to be removed."""
+    world.open(retention=jlog.Retention(delete_read=False))
+    world.append_once()
+    world.fill()
+    with jlog.Reader(world.path, SUBSCRIBER) as reader:
+        list(reader)
+        reader.commit()
+    assert world.writer is not None
+    world.writer.close()
+    world.open(retention=jlog.Retention())
+
+
+def append_known(world: World) -> None:
+    """Each writer knows the ids, also one that is opened for it."""
+    world.find_ids(writer_of(world))
+    with jlog.Writer(world.path) as other:
+        world.find_ids(other)
+
+
+def clean_ids(world: World) -> None:
+    """What is removed is known still."""
+    jlog.Journal(world.path).clean()
+    append_known(world)
+
+
 def ingest(world: World) -> None:
     world.number += 1
     path = str(world.root / f"made{world.number}")
@@ -288,6 +319,9 @@ CALLS: dict[str, tuple[Step, Call]] = {
     "append that rolls": (full_segment, lambda world: world.append(3500)),
     "append synced": (synced_each, lambda world: world.append()),
     "append compressed": (compressed, lambda world: world.append(2000)),
+    "append once": (filled, lambda world: world.append_once()),
+    "append an id that is known": (with_ids, append_known),
+    "clean ids": (with_ids_to_be_cleaned, clean_ids),
     "append beside the buffer": (bypassing, lambda world: world.append(40, world.direct)),
     "extend": (filled, lambda world: world.extend(4)),
     "extend large": (filled, lambda world: world.extend(3, 5000)),

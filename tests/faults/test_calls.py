@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("failpoints")
 NAMES = sorted(CALLS)
 FULL_DISK = (
     "append",
+    "append once",
     "append that rolls",
     "close",
     "commit durably",
@@ -23,7 +24,18 @@ FULL_DISK = (
     "open after a power loss",
 )
 
-CUT_OFF = ("append that rolls", "clean", "close", "commit", "extend with state", "open", "read on", "rewind")
+CUT_OFF = (
+    "append once",
+    "append that rolls",
+    "clean",
+    "clean ids",
+    "close",
+    "commit",
+    "extend with state",
+    "open",
+    "read on",
+    "rewind",
+)
 
 
 def sweep(calls: list[str], *options: str) -> subprocess.CompletedProcess[str]:

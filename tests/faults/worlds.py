@@ -28,6 +28,7 @@ class World:
         self.reader: jlog.Reader | None = None
         self.values: dict[int, bytes] = {}
         self.state: dict[bytes, bytes] = {}
+        self.ids: dict[bytes, int] = {}  # of records whose value is their id
         self.number = 0
         self.doubtful = False  # records may be there that nobody was told of
         self.damaged = False  # on purpose: what can be read is read around it
@@ -48,6 +49,20 @@ class World:
         writer = writer or self.writer
         assert writer is not None
         self.values[writer.append(value)] = value
+
+    def append_once(self) -> None:
+        """Appends an id that is new, and then one that another Writer has appended."""
+        assert self.writer is not None
+        with jlog.Writer(self.path) as other:
+            for writer in (other, self.writer):
+                value = self.value()
+                sequence = self.ids[value] = writer.append(value, id=value)
+                self.values[sequence] = value
+        self.find_ids(self.writer)
+
+    def find_ids(self, writer: jlog.Writer) -> None:
+        for value, sequence in self.ids.items():
+            assert writer.append(b"again", id=value) == sequence
 
     def extend(self, count: int, size: int = 40, state: dict[bytes, bytes] | None = None) -> None:
         assert self.writer is not None
