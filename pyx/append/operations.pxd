@@ -32,4 +32,3 @@ cdef class Operations:
     cdef bint roll_if_due(self, Deadline deadline) except -1
 
 cdef int make_direct(Append *append, int codec) except -1
-cdef int seal(WritingProcess process, uint64_t segment, uint64_t end) except -1

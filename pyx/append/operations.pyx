@@ -289,7 +289,7 @@ cdef int make_direct(Append *append, int codec) except -1:
     return 0
 
 
-cdef int seal(WritingProcess process, uint64_t segment, uint64_t end) except -1:
+def seal(WritingProcess process not None, uint64_t segment, uint64_t end):
     """Completes a sealed segment, outside the lock: cuts off its preallocated end, and writes its index. If this is not done,
     no record is missing: the index is derived, and the next segment's header states where this segment ends."""
     cdef uint64_t _doubtful = 0
@@ -300,16 +300,17 @@ cdef int seal(WritingProcess process, uint64_t segment, uint64_t end) except -1:
         if fd < 0:
             fd = open_file(file_in(process.path, segment_name(segment)), os.O_RDWR)
     except FileNotFoundError:
-        return 0  # cleaned already
+        return  # cleaned already
     try:
         if jlog_has_no_name(fd):
-            return 0
+            return
         os.ftruncate(fd, end)
         jlog_start_writeback(fd, end)
     finally:
         os.close(fd)
-    write_index(process.path, segment, process.uuid, end, f"next.{process.locks.slot}.{segment}.idx")
-    return 0
+    # Looked at once more when the unfinished file is there: a restore in place removes `precommit` first and then this file, so
+    # it never gets the name of an index in the restored journal.
+    write_index(process.path, segment, process.uuid, end, f"next.{process.locks.slot}.{segment}.idx", lambda: process.check())
 
 
 def sealed_bytes(path, bytes uuid not None, open_segment) -> int:

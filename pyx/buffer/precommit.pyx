@@ -12,6 +12,7 @@ import os
 from libc.errno cimport ENODATA, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mlock, mmap, munmap
 
 from jlog._core.system.file cimport (
     jlog_allocate,
@@ -49,16 +50,6 @@ from jlog._core.system.lock import OWNERS, LockFile
 from jlog.errors import CorruptJournal, UnsupportedFormat
 from jlog.system.files import directory_of, file_in, open_file, open_or_create, read_whole
 
-
-cdef extern from "<sys/mman.h>" nogil:
-    enum:
-        PROT_READ
-        PROT_WRITE
-        MAP_SHARED
-    void *MAP_FAILED
-    void *mmap(void *address, size_t size, int protection, int flags, int fd, int64_t offset)
-    int munmap(void *address, size_t size)
-    int mlock(const void *address, size_t size)
 
 cdef enum:
     TEARS_MAX = 10000  # reads of a page that a rotation may each have torn

@@ -4,19 +4,12 @@ A reader reads the counter, then sets the flag, then looks for a record once mor
 finds the flag. No reader sleeps longer than a second, because a writer may die between publishing and waking.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
 
 from jlog._core.system.file cimport jlog_read_at, jlog_write_at
 from jlog._core.buffer.page cimport JLOG_PAGE_BYTES, JLOG_WAKE_COUNTER_OFFSET, JLOG_WAKE_FLAG_OFFSET
 from jlog._core.buffer.precommit cimport Precommit
-
-cdef extern from "<sys/mman.h>" nogil:
-    enum:
-        PROT_READ
-        MAP_SHARED
-    void *MAP_FAILED
-    void *mmap(void *address, size_t size, int protection, int flags, int fd, int64_t offset)
-    int munmap(void *address, size_t size)
 
 
 cdef class WakeWord:

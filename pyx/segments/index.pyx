@@ -128,11 +128,19 @@ def index_content(SparseIndex index not None, uint64_t segment, bytes uuid not N
     return (<uint8_t *> &header)[:sizeof(header)] + content[sizeof(header):]
 
 
-def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset, temporary_name) -> SparseIndex:
-    """Builds the index of a sealed segment and writes its file. The file gets its name once it is complete."""
+def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset, temporary_name,
+                check=None) -> SparseIndex:
+    """Builds the index of a sealed segment and writes its file. The file gets its name once it is complete, and after `check`,
+    which may raise."""
     index = build_index(directory, segment, uuid, end_offset)
     content = index_content(index, segment, uuid)
-    make_file(file_in(directory, index_name(segment)), lambda fd: write_whole(fd, content, 0), temporary_name, sync=False)
+
+    def write(fd):
+        write_whole(fd, content, 0)
+        if check is not None:
+            check()
+
+    make_file(file_in(directory, index_name(segment)), write, temporary_name, sync=False)
     return index
 
 

@@ -11,6 +11,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from jlog._core.format.dual_slot cimport put_dual_slot, read_dual_slot
 from jlog._core.format.format cimport JLOG_NONE, JLOG_NUMBER_MAX, JLOG_POSITION_MAGIC, jlog_position
@@ -26,15 +27,6 @@ from jlog.system.files import Directory, open_file, read_whole
 cdef extern from "<fcntl.h>" nogil:
     enum:
         F_WRLCK
-
-cdef extern from "<sys/mman.h>" nogil:
-    enum:
-        PROT_READ
-        PROT_WRITE
-        MAP_SHARED
-    void *MAP_FAILED
-    void *mmap(void *address, size_t size, int protection, int flags, int fd, int64_t offset)
-    int munmap(void *address, size_t size)
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)

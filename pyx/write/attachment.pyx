@@ -15,12 +15,11 @@ from jlog._core.append.append cimport has_options
 from jlog._core.process.life cimport CLOSED, OPEN, OPENING
 from jlog._core.write.opening cimport ALONE_AFTER_FAILED_SYNC, BESIDE_OTHERS, as_options, take_part
 from jlog._core.process.operation cimport OPTIONS, ChangeOptions, Options
-from jlog._core.append.operations cimport seal
 
 from jlog._core.segments.segment import segment_name
 from jlog._core.system.lock import NEVER, when_nothing_is_held
 from jlog._core.write.maintenance import MaintenanceThread
-from jlog._core.append.operations import closed_error
+from jlog._core.append.operations import closed_error, seal
 from jlog.errors import JournalClosed, JournalError, JournalLocked, JournalMoved
 from jlog.system.files import HeldPath, name_error
 

@@ -8,13 +8,15 @@ import pickle
 import shutil
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import count
 
 import pytest
 
+import exhaustive
 import jlog
 from behaviour.journals import SMALL, fill, values
+from faults.moments import Moments
 from jlog._core.system.lock import Deadline
 from jlog.storage.attaching import attached
 
@@ -125,6 +127,30 @@ def test_appends_that_fill_segments_touch_nothing_of_the_other_journal(path, oth
     assert before == (content(path) if path.exists() else None)
     if moved_to is not None:
         assert len(values(moved_to)) == acknowledged
+
+
+@pytest.mark.parametrize("move", [restore_in_place, *map(exhaustive.only, (rename, restore, remove))])
+def test_a_journal_that_is_moved_at_any_moment_of_a_roll_leaves_the_other_one_alone(tmp_path, move):
+    at, struck = 1, True
+    while struck:
+        folder = tmp_path / str(at)
+        path, other = folder / "j", folder / "other"
+        jlog.Writer(other, retention=KEEP).close()
+        before = content(other) if move is not remove else {}
+        writer = jlog.Writer(path, retention=KEEP, **SMALL)
+        fill(writer, 20)
+        moments = Moments(at, lambda path=path, other=other: move(path, other))
+        with suppress(jlog.JournalMoved):
+            moments.during(writer.roll)
+        struck = moments.struck is not None
+        if struck:
+            with pytest.raises(jlog.JournalMoved):
+                writer.close()
+            assert content(path) == before, moments.struck
+        writer.close()
+        shutil.rmtree(folder)
+        at += exhaustive.count(17, 1)
+    assert at > 100
 
 
 def test_appends_end_within_the_next_check(path, other, move):
