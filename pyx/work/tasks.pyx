@@ -244,10 +244,12 @@ cdef class TaskSource(TaskHolder):
         """Loads the next records that nobody has passed, as far as they are published. Returns False if there are none."""
         cdef BlockReader blocks = self.cursor.blocks
         cdef uint64_t following = self.window.page.next
+        cdef jlog_record record
+        cdef size_t size
         begin_use(self.cursor)
         try:
             if blocks.at < blocks.end:
-                return True
+                return to_next_record(blocks, &record, &size)  # raises for a record that cannot be decoded
             blocks.begin()
             if blocks.sequence + FAR < following:
                 self.seek(following)

@@ -439,6 +439,19 @@ def test_a_body_that_is_not_a_sequence_of_records_is_damage(journal, body):
     assert found["append again"][0] == "returned"
 
 
+def test_a_worker_meets_a_body_that_is_not_a_sequence_of_records(tmp_path):
+    path = tmp_path / "j"
+    with jlog.Writer(path) as writer:
+        writer.extend([b"abc"] * 10)
+    segment = hostile.segments(path)[-1]
+    block = list(hostile.blocks(segment))[-1]
+    block.body = struct.pack("<I", 1 << 29) + block.body[4:]  # a value that is longer than the body
+    block.put()
+    with jlog.Worker(path, "billing") as worker, pytest.raises(jlog.CorruptJournal) as caught:
+        worker.take(5, timeout=0)
+    assert caught.value.path == str(segment)
+
+
 def test_a_segment_with_a_senseless_body_is_archived_as_it_is(journal, tmp_path):
     """It is what there is; its times are not known."""
     segment = hostile.segments(journal)[0]
