@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -40,8 +41,16 @@ def _relink(path: Path, other: Path) -> Path | None:
     return path.with_name("away")
 
 
+def _remove_whole(path: Path) -> None:
+    """Begins again where the writer below removes a file first, or creates one: of a journal that is half removed, and whose
+    directory and buffer are in place, a writer need not be told."""
+    while path.exists():
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+
 def _restore(path: Path, other: Path) -> Path | None:
-    shutil.rmtree(path)
+    _remove_whole(path)
     shutil.copytree(other, path)
     return None
 
@@ -55,7 +64,7 @@ def _restore_in_place(path: Path, other: Path) -> Path | None:
 
 
 def _remove(path: Path, _other: Path) -> Path | None:
-    shutil.rmtree(path)
+    _remove_whole(path)
     return None
 
 
@@ -118,6 +127,8 @@ class Appender:
                 try:
                     writer.append(value)
                     self.count += 1
+                except FileNotFoundError:
+                    pass  # a file is gone, and the buffer not yet: the next call tells
                 except OSError as error:
                     if error.errno not in EXPECTED or self._ends:
                         raise
