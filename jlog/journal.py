@@ -13,6 +13,7 @@ from jlog._core.segments.segment import Block, SegmentFile
 from jlog._core.system.lock import Deadline
 from jlog.care.backup import backup
 from jlog.care.cleaning import archive_of, archive_sealed, clean, clean_if_free, roll_if_due
+from jlog.care.clock import ahead_seconds
 from jlog.care.deletion import delete
 from jlog.care.standing import standing_positions
 from jlog.care.verify import Progress, Report, segment_ends, verify
@@ -403,6 +404,7 @@ class Journal:
             "dead": _fields_of(dead, "idle_seconds", "held_bytes", "expired"),
             "checkpoints": _fields_of(checkpoints, "sequence", "lag"),
             "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.gaps()],
+            "ahead_seconds": ahead_seconds(self._path, meta),
         }
 
 

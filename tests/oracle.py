@@ -980,11 +980,19 @@ def check_segments(contents: Contents) -> None:
             require(block.raw_bytes or block.kind == STATE, path, block.offset, "a block of records is empty")
 
 
+AHEAD_US = 300_000_000
+
+
 class Clock:
-    """The clock's timestamps, which never run backwards, and each block's own promises."""
+    """The clock's timestamps, which never run backwards within a segment, and each block's own promises. A segment may begin
+    earlier where the newest time was more than 5 minutes ahead of the clock."""
 
     def __init__(self) -> None:
         self.latest_us = NO_TIME
+
+    def begin_segment(self, first_us: int | None) -> None:
+        if first_us is not None and first_us < self.latest_us - AHEAD_US:
+            self.latest_us = first_us
 
     def check(self, where: Block | OpenBlock, records: list[Record]) -> None:
         for record in records:
@@ -1012,6 +1020,7 @@ def check_blocks(contents: Contents) -> None:
     clock, state = Clock(), contents.state
     for segment in contents.segments:
         file = File(segment.path)
+        clock.begin_segment(segment.blocks[0].clock_us if segment.blocks else None)
         for block in segment.blocks:
             records, changes = decode_block(block, file)
             clock.check_block(block, records, changes)

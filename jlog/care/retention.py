@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from jlog._core.format import dual_slot
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.iterate import RecordIterator
 from jlog._core.segments.segment import SegmentFile, list_segments
+from jlog.care.clock import is_ahead, now_us
 from jlog.errors import CorruptJournal, PositionLost
 from jlog.options import Retention
 from jlog.positions import position_files
@@ -78,10 +78,6 @@ def _written_us(path: str, meta: Meta, sequence: int) -> int | None:
         cursor.close()
 
 
-def now_us() -> int:
-    return time.time_ns() // 1000
-
-
 def held_bytes(segments: Iterable[Segment], sequences: Iterable[int]) -> list[int]:
     """Returns for each position the content of the sealed segments that it has not passed."""
     sealed = [segment for segment in segments if segment.sealed]
@@ -118,6 +114,13 @@ def removable(
     return found
 
 
+def _written_us_of(segment: Segment) -> int | None:
+    """Returns the time of the clock when the segment's newest record was written; None where that is not known. A time ahead of
+    the clock was given by a wrong one: the segment then counts as written when the next one was begun."""
+    written_us = segment.written_us
+    return segment.next_created_us if written_us is not None and is_ahead(written_us) else written_us
+
+
 def _reason(segment: Segment, retention: Retention, wanted: Hold, surplus_bytes: int) -> str | None:
     """Returns why the segment goes; None where it stays."""
     passed = segment.end_sequence <= wanted.sequence
@@ -128,7 +131,7 @@ def _reason(segment: Segment, retention: Retention, wanted: Hold, surplus_bytes:
     if surplus_bytes > 0:
         return TOO_MUCH
     if retention.max_age is not None:
-        written_us = segment.written_us
+        written_us = _written_us_of(segment)
         if written_us is not None and now_us() - written_us > retention.max_age.total_seconds() * 1e6:
             return TOO_OLD
     return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jlog.care.retention import held_bytes, is_expired, now_us
+from jlog.care.clock import now_us
+from jlog.care.retention import held_bytes, is_expired
 from jlog.options import retention_of
 from jlog.positions import position_files, work_files
 from jlog.positions.position_files import SUBSCRIBER, Position

@@ -10,6 +10,7 @@ from jlog._core.format.constants import NONE
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import list_segments, segment_name
+from jlog.care.clock import ahead_seconds
 from jlog.errors import CorruptJournal
 from jlog.positions import position_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
@@ -30,6 +31,7 @@ class Report:
     segments: int = 0
     damage: list[Damage] = field(default_factory=list)
     skipped: list[tuple[int, int]] = field(default_factory=list)  # gaps
+    ahead_seconds: int = 0  # how far the newest time is ahead of the clock, if it is far ahead
 
     @property
     def ok(self) -> bool:
@@ -73,6 +75,7 @@ def _look(path: str, progress: Progress) -> tuple[Report, tuple[int, int, int] |
     _check_segments(path, meta, written_place, first_retained, report, progress)
     _check_buffer(cursor, report)
     report.skipped = Gaps(path, meta.uuid).all()
+    report.ahead_seconds = ahead_seconds(path, meta)
     return report, written_place if written_place[0] == written_place[2] else None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import jlog
-from jlog.care.retention import now_us
+from jlog.care.clock import now_us
 from jlog.care.statistics import is_current, writing_processes
 from jlog.cli.terminal.figures import human_bytes, span
 from jlog.errors import CorruptJournal, PositionLost

@@ -81,6 +81,11 @@ class Segment:
             file.close()
         if last is not None and last.first_sequence + last.records == self.end_sequence:
             return last.clock_us
+        return self.next_created_us
+
+    @property
+    def next_created_us(self) -> int | None:
+        """Time of the clock when the next segment was begun; None where that is not known."""
         try:
             return SegmentFile(os.path.dirname(self.path), self.next_segment, self._meta.uuid).created_us
         except CorruptJournal:

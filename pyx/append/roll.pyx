@@ -38,7 +38,7 @@ from jlog._core.process.operation cimport (
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.process.takeover cimport complete_takeover
 from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot, jlog_word_used
-from jlog._core.buffer.publish cimport jlog_now_or_floor_us, jlog_rotate
+from jlog._core.buffer.publish cimport jlog_floor_ahead_us, jlog_now_or_floor_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_capacity, jlog_may_append
 from jlog._core.system.atomic cimport jlog_store_release
 from jlog._core.system.clock cimport jlog_now_us
@@ -54,6 +54,14 @@ cdef bint has_records(jlog_page *page) noexcept nogil:
     """Returns whether the open segment has a block with records. If it has none, the next segment would get the same name."""
     cdef jlog_slot *slot = jlog_open_slot(page)
     return slot.first_sequence != slot.segment
+
+
+cdef void lower_floor(WritingProcess process) noexcept nogil:
+    """Lets a segment begin with the clock's time if the journal's newest time is far ahead of it: otherwise one record that was
+    appended under a wrong clock would give its time to all later ones. Within a segment times never go back."""
+    cdef int64_t now_us = jlog_now_us(&process.buffer.clock)
+    if jlog_floor_ahead_us(process.buffer.page, now_us):
+        process.buffer.page.floor_us = now_us
 
 
 cdef bint state_is_newer(jlog_page *page, uint64_t generation) noexcept nogil:
@@ -84,6 +92,7 @@ cdef int roll(WritingProcess process, Operation *operation) noexcept nogil:
         return NEEDS_SEGMENT
     if state_is_newer(page, prepared.state_generation):  # otherwise the next segment would lack that state
         return NEEDS_SEGMENT
+    lower_floor(process)
     complete_start(prepared, page, slot, jlog_now_or_floor_us(&process.buffer))
     if prepared.has_block:
         offset = end

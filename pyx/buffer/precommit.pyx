@@ -43,6 +43,7 @@ from jlog._core.buffer.page cimport (
     jlog_slot_valid,
     jlog_word_used,
 )
+from jlog._core.buffer.publish cimport JLOG_CLOCK_AHEAD_US
 from jlog._core.system.atomic cimport jlog_pause
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 
@@ -298,19 +299,35 @@ def read_counters(path, bytes uuid not None) -> dict:
     """Returns the counters of all processes since the control page was created, by the names in struct jlog_counters. All are 0
     if there is no page of this boot. Needs no write access."""
     cdef jlog_page page
+    _read_page(path, uuid, &page)
+    return page.counters
+
+
+CLOCK_AHEAD_US = JLOG_CLOCK_AHEAD_US  # a floor that is further ahead of the clock is told
+
+
+def read_floor_us(path, bytes uuid not None) -> int:
+    """Returns the monotonic floor; 0 if there is no page of this boot. Needs no write access."""
+    cdef jlog_page page
+    _read_page(path, uuid, &page)
+    return page.floor_us
+
+
+cdef int _read_page(path, bytes uuid, jlog_page *page) except -1:
+    """Copies the control page. All of it is 0 if there is none of this boot."""
     cdef Precommit precommit
     cdef int64_t got
     cdef int status = PAGE_INVALID
-    memset(&page, 0, sizeof(page))
+    memset(page, 0, sizeof(page[0]))
     try:
         precommit = Precommit(path, uuid, writable=False)
     except FileNotFoundError:
-        return page.counters
-    got = jlog_read_at(precommit.fd, &page, sizeof(page), 0)
+        return 0
+    got = jlog_read_at(precommit.fd, page, sizeof(page[0]), 0)
     if got < 0:
         raise OSError(-got, os.strerror(-got), precommit.path)
-    if got == <int64_t> sizeof(page):
-        status = precommit.identify(&page)
+    if got == <int64_t> sizeof(page[0]):
+        status = precommit.identify(page)
     if status != PAGE_VALID and not (status == PAGE_OF_ANOTHER_BOOT and precommit.is_written_to()):
-        memset(&page, 0, sizeof(page))
-    return page.counters
+        memset(page, 0, sizeof(page[0]))
+    return 0

@@ -11,6 +11,15 @@ static inline int64_t jlog_raise_to_floor_us(const struct jlog_page *page, int64
     return now_us > page->floor_us ? now_us : page->floor_us;
 }
 
+#define JLOG_CLOCK_AHEAD_US INT64_C(300000000) /* how far right clocks may differ: 5 minutes */
+
+/* Returns how far the monotonic floor is ahead of the clock, if that is too much for clocks that differ a little; otherwise 0.
+ * The clock was ahead when the floor was raised, or it is wrong now. */
+static inline int64_t jlog_floor_ahead_us(const struct jlog_page *page, int64_t now_us)
+{
+    return page->floor_us > now_us + JLOG_CLOCK_AHEAD_US ? page->floor_us - now_us : 0;
+}
+
 static inline int64_t jlog_now_or_floor_us(struct jlog_buffer *buffer)
 {
     return jlog_raise_to_floor_us(buffer->page, jlog_now_us(&buffer->clock));

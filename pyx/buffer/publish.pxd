@@ -6,6 +6,8 @@ from jlog._core.buffer.page cimport jlog_buffer, jlog_page, jlog_slot
 
 
 cdef extern from "buffer/publish.h" nogil:
+    const int64_t JLOG_CLOCK_AHEAD_US
+    int64_t jlog_floor_ahead_us(const jlog_page *page, int64_t now_us)
     int64_t jlog_now_or_floor_us(jlog_buffer *buffer)
     int64_t jlog_block_base(jlog_buffer *buffer, const jlog_slot *slot, int64_t first_us)
     uint64_t jlog_publish(jlog_buffer *buffer, jlog_slot *slot, uint32_t end, uint32_t crc, uint64_t count)

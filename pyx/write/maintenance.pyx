@@ -11,6 +11,7 @@ from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.system.lock cimport Deadline
 from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_SYNC_INTERVAL, jlog_page
+from jlog._core.buffer.publish cimport jlog_floor_ahead_us
 from jlog._core.system.atomic cimport jlog_futex_wait
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.write.group_commit cimport GroupCommit
@@ -19,6 +20,7 @@ from jlog._core.system.lock import NEVER
 from jlog.system.threads import start_thread
 
 cdef enum:
+    CLOCK_REALTIME = 0
     CLOCK_MONOTONIC = 1
     EACH_US = 30_000_000  # longest time between two syncs while segments are written
     SEGMENTS_MAX = 16  # this many segments that are not synced make a sync due earlier
@@ -52,8 +54,21 @@ cdef class Maintenance:
         cdef jlog_page *page = self.process.buffer.page
         self.process.descriptors.forget_before(page.durable_segment)
         self.process.descriptors.forget_removed()
+        self.tell_clock()
         if page.sync_error == 0:
             self.sync_if_due(jlog_clock_us(CLOCK_MONOTONIC))
+        return 0
+
+    cdef int tell_clock(self) except -1:
+        """Logs once that the journal's times are ahead of the clock, as `jlogtool info` says it."""
+        cdef jlog_page *page = self.process.buffer.page
+        cdef int64_t ahead_us = jlog_floor_ahead_us(page, jlog_clock_us(CLOCK_REALTIME))
+        if ahead_us and not self.told_clock:
+            warn(self.process.path, "the clock",
+                 f"its newest time is {ahead_us // 1_000_000} s ahead of the clock, which was or is wrong, and later records "
+                 "keep that time; once the clock is right, roll the journal (`jlogtool roll`): the next segment goes on with "
+                 "the clock's time")
+        self.told_clock = ahead_us != 0
         return 0
 
     cdef int sync_if_due(self, int64_t now_us) except -1:

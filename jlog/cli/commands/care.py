@@ -13,7 +13,7 @@ from jlog.archive import restore as restore_archive
 from jlog.cli.arguments.parameters import checked, is_archive, journal_argument, journal_or_archive_argument
 from jlog.cli.exits import DAMAGED
 from jlog.cli.terminal.figures import human_bytes
-from jlog.cli.terminal.output import json_option, print_fields, print_json, print_table
+from jlog.cli.terminal.output import describe_ahead, json_option, print_fields, print_json, print_table
 from jlog.cli.terminal.progress import on_terminal, progress_bar, working
 from jlog.errors import JournalError
 from jlog.spark import clean as remove_staged_rows
@@ -78,6 +78,7 @@ def report_fields(report: jlog.Report) -> dict[str, Any]:
         "segments": report.segments,
         "damage": [asdict(damage) for damage in report.damage],
         "skipped": [{"first_sequence": first, "next_sequence": following} for first, following in report.skipped],
+        "ahead_seconds": report.ahead_seconds,
     }
 
 
@@ -88,6 +89,7 @@ def print_report(report: jlog.Report, uncounted: tuple[str, ...] = ()) -> None:
             ("result", "sound" if report.ok else "damaged"),
             *((name, getattr(report, name)) for name in counts if name not in uncounted),
             *(("skipped", f"{first} to {following - 1}") for first, following in report.skipped),
+            *((("clock", describe_ahead(report.ahead_seconds)),) if report.ahead_seconds else ()),
         ]
     )
     if report.damage:

@@ -75,7 +75,8 @@ def info(journal: str, as_json: bool) -> None:
     `size_bytes` counts the bytes of the segment files, and those that the pre-commit buffer will add to them.
     `raw_bytes` counts the bytes of the blocks in these files before compression. `skipped` lists the gaps: after a
     power loss numbering goes on after every sequence that had been given out. `dead` lists the subscribers that nobody
-    reads and that have not committed for a day, or have expired, with the bytes that they hold back.
+    reads and that have not committed for a day, or have expired, with the bytes that they hold back. `ahead_seconds`
+    says how far the newest time is ahead of the clock, if it is more than five minutes.
 
     JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix.
 
@@ -88,6 +89,8 @@ def info(journal: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    if not found.get("ahead_seconds"):
+        found.pop("ahead_seconds", None)  # few journals were ever written under a wrong clock
     print_fields((name, in_words(name, value)) for name, value in found.items())
 
 

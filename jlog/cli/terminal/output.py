@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from jlog.care.clock import ADVICE
 from jlog.cli.terminal.figures import human_bytes, span
 from jlog.errors import JournalError
 
@@ -205,6 +206,8 @@ def in_words(name: str, value: Any) -> str:
         return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']}{describe_work(at)})" for at in value) or "none"
     if name == "skipped":
         return ", ".join(f"{gap['first_sequence']} to {gap['next_sequence'] - 1}" for gap in value) or "none"
+    if name == "ahead_seconds":
+        return describe_ahead(value)
     if name == "retention" and "delete_read" in value:
         return describe_retention(value)
     if name == "dead":
@@ -219,6 +222,11 @@ def describe_work(fields: dict[str, Any]) -> str:
 
 def count_of(things: list[Any], name: str) -> str:
     return f"{len(things)} {name}" + "s" * (len(things) != 1)
+
+
+def describe_ahead(seconds: int) -> str:
+    """Says how far the newest time of a journal is ahead of the clock."""
+    return f"{span(seconds)} ahead of the clock: {ADVICE}"
 
 
 def describe_retention(fields: dict[str, Any]) -> str:

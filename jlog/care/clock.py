@@ -1,0 +1,34 @@
+"""How far a journal's newest time is ahead of the clock, after a record was appended under a clock that was wrong."""
+
+import time
+
+from jlog._core.buffer.precommit import CLOCK_AHEAD_US, read_floor_us
+from jlog.storage.meta import Meta
+from jlog.storage.segments import segments_now
+
+ADVICE = (
+    "the clock was or is wrong, and later records keep that time; once the clock is right, roll the journal "
+    "(`jlogtool roll`): the next segment goes on with the clock's time"
+)
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def is_ahead(written_us: int) -> bool:
+    """Says whether this time is ahead of the clock by more than clocks differ."""
+    return written_us > now_us() + CLOCK_AHEAD_US
+
+
+def ahead_seconds(path: str, meta: Meta) -> int:
+    """Returns how far the time that the next record gets at least is ahead of the clock; 0 if it is not far ahead."""
+    floor_us = read_floor_us(path, meta.uuid) or _last_written_us(path, meta)
+    return (floor_us - now_us()) // 1_000_000 if is_ahead(floor_us) else 0
+
+
+def _last_written_us(path: str, meta: Meta) -> int:
+    """Returns the clock's time of the newest block; 0 where the open segment has no record, since it then begins with the
+    clock's time."""
+    segments = segments_now(path, meta)
+    return (segments[-1].written_us or 0) if segments and segments[-1].records else 0
