@@ -1,8 +1,10 @@
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TypeAlias
 
 from typing_extensions import Buffer, disjoint_base
 
+EPOCH: datetime
 _Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 
 @disjoint_base
