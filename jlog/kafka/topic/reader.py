@@ -82,7 +82,10 @@ class TopicReader:
         if found is None and not create:
             there = ", ".join(groups.subscribers_of(self._partition)) or "none"
             raise SubscriberNotFound(f"{self._partition.url} has no subscriber {name!r}; there: {there}")
-        offset = self._partition.kept(self._partition.find(start)) if found is None else found
+        offset = found
+        if offset is None:
+            check_new_name(name, "subscriber")
+            offset = self._partition.kept(self._partition.find(start))
         self._registration = groups.Registration(self._partition, name)
         if found is None:
             groups.commit(self._consumer, self._partition, name, offset)
