@@ -3,6 +3,7 @@
 import time
 
 from jlog._core.buffer.precommit import CLOCK_AHEAD_US, read_floor_us
+from jlog.errors import CorruptJournal
 from jlog.storage.meta import Meta
 from jlog.storage.segments import segments_now
 
@@ -22,8 +23,12 @@ def is_ahead(written_us: int) -> bool:
 
 
 def ahead_seconds(path: str, meta: Meta) -> int:
-    """Returns how far the time that the next record gets at least is ahead of the clock; 0 if it is not far ahead."""
-    floor_us = read_floor_us(path, meta.uuid) or _last_written_us(path, meta)
+    """Returns how far the time that the next record gets at least is ahead of the clock; 0 if it is not far ahead, or if
+    damage hides it: verify() lists that by itself."""
+    try:
+        floor_us = read_floor_us(path, meta.uuid) or _last_written_us(path, meta)
+    except (CorruptJournal, FileNotFoundError):  # damaged, or removed meanwhile
+        return 0
     return (floor_us - now_us()) // 1_000_000 if is_ahead(floor_us) else 0
 
 
@@ -31,4 +36,4 @@ def _last_written_us(path: str, meta: Meta) -> int:
     """Returns the clock's time of the newest block; 0 where the open segment has no record, since it then begins with the
     clock's time."""
     segments = segments_now(path, meta)
-    return (segments[-1].written_us or 0) if segments and segments[-1].records else 0
+    return (segments[-1].block_written_us or 0) if segments and segments[-1].records else 0

@@ -74,14 +74,17 @@ class Segment:
     def written_us(self) -> int | None:
         """Time of the clock when its newest record was written. Where its end is damaged, the time when the next segment was
         begun; None where that is not known either."""
-        file = self._file()
-        try:
-            last = self._last_block(file)
-        finally:
-            file.close()
+        last = self._newest_block()
         if last is not None and last.first_sequence + last.records == self.end_sequence:
             return last.clock_us
         return self.next_created_us
+
+    @property
+    def block_written_us(self) -> int | None:
+        """Time of the clock when its newest block was written; None without a block that has records. Of the open segment, too,
+        whose newest records may be in no block yet."""
+        last = self._newest_block()
+        return None if last is None else last.clock_us
 
     @property
     def next_created_us(self) -> int | None:
@@ -90,6 +93,13 @@ class Segment:
             return SegmentFile(os.path.dirname(self.path), self.next_segment, self._meta.uuid).created_us
         except CorruptJournal:
             return None
+
+    def _newest_block(self) -> Block | None:
+        file = self._file()
+        try:
+            return self._last_block(file)
+        finally:
+            file.close()
 
     def _last_block(self, file: SegmentFile) -> Block | None:
         """Returns the last block with records."""

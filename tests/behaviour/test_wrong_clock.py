@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -124,3 +125,13 @@ def test_the_first_record_at_a_time_is_found_in_segments_that_go_back_in_time(pa
     for record in found:
         first = next(at.sequence for at in found if at.timestamp_us >= record.timestamp_us)
         assert journal.find(record.timestamp) == first
+
+
+def test_records_that_only_the_buffer_holds_stop_neither_info_nor_verify(path: str, tmp_path: Path) -> None:
+    """The page of another journal's place does not count, and no block has them yet."""
+    copy = str(tmp_path / "copy")
+    with jlog.Writer(path) as writer:
+        writer.append(b"in the buffer")
+        shutil.copytree(path, copy)
+    assert jlog.Journal(copy).info()["ahead_seconds"] == 0
+    assert jlog.Journal(copy).verify().ahead_seconds == 0
