@@ -4,6 +4,7 @@ import time
 
 from jlog._core.buffer.precommit import CLOCK_AHEAD_US, read_floor_us
 from jlog.errors import CorruptJournal
+from jlog.storage.damage import bad_sectors_are_damage
 from jlog.storage.meta import Meta
 from jlog.storage.segments import segments_now
 
@@ -26,7 +27,8 @@ def ahead_seconds(path: str, meta: Meta) -> int:
     """Returns how far the time that the next record gets at least is ahead of the clock; 0 if it is not far ahead, or if
     damage hides it: verify() lists that by itself."""
     try:
-        floor_us = read_floor_us(path, meta.uuid) or _last_written_us(path, meta)
+        with bad_sectors_are_damage():
+            floor_us = read_floor_us(path, meta.uuid) or _last_written_us(path, meta)
     except (CorruptJournal, FileNotFoundError):  # damaged, or removed meanwhile
         return 0
     return (floor_us - now_us()) // 1_000_000 if is_ahead(floor_us) else 0

@@ -69,7 +69,7 @@ from jlog._core.buffer.publish cimport jlog_block_base, jlog_block_crc, jlog_now
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_room, jlog_is_full, jlog_may_append, jlog_period_is_over
 from jlog._core.system.atomic cimport jlog_store_release
 from jlog._core.system.clock cimport jlog_clock_us, jlog_now_us
-from jlog._core.append.roll cimport ingest, has_records, lower_floor, replace, roll, state_is_newer
+from jlog._core.append.roll cimport ingest, has_records, replace, roll, state_is_newer
 
 cdef extern from "Python.h" nogil:
     PyObject *tuple_item "PyTuple_GET_ITEM" (PyObject *values, Py_ssize_t index)
@@ -125,10 +125,7 @@ cdef int step(WritingProcess process, Operation *operation) noexcept nogil:
     status = close_block(process, operation)
     if status != DONE:
         return status
-    if has_records(process.buffer.page):
-        return roll(process, operation)
-    lower_floor(process)
-    return DONE
+    return roll(process, operation) if has_records(process.buffer.page) else DONE
 
 
 cdef int flush(WritingProcess process, Flush *flush) noexcept nogil:

@@ -25,6 +25,7 @@ from jlog._core.format.format cimport (
 )
 from jlog._core.process.operation cimport (
     INGEST,
+    ROLL,
     DONE,
     NEEDS_RESERVATION,
     NEEDS_SEGMENT,
@@ -56,12 +57,14 @@ cdef bint has_records(jlog_page *page) noexcept nogil:
     return slot.first_sequence != slot.segment
 
 
-cdef void lower_floor(WritingProcess process) noexcept nogil:
-    """Lets a segment begin with the clock's time if the journal's newest time is far ahead of it: otherwise one record that was
-    appended under a wrong clock would give its time to all later ones. Within a segment times never go back."""
+cdef int64_t first_us(WritingProcess process, const Operation *operation) noexcept nogil:
+    """Returns the time that the next segment begins with. After a roll that the program asks for it is the clock's, if the
+    newest time is far ahead of it: otherwise one record that was appended under a wrong clock would give its time to all later
+    ones. Any other roll keeps the time, because the clock may be wrong now, and nobody has said that it is right."""
     cdef int64_t now_us = jlog_now_us(&process.buffer.clock)
-    if jlog_floor_ahead_us(process.buffer.page, now_us):
-        process.buffer.page.floor_us = now_us
+    if operation.kind == ROLL and jlog_floor_ahead_us(process.buffer.page, now_us):
+        return now_us
+    return jlog_now_or_floor_us(&process.buffer)
 
 
 cdef bint state_is_newer(jlog_page *page, uint64_t generation) noexcept nogil:
@@ -92,8 +95,7 @@ cdef int roll(WritingProcess process, Operation *operation) noexcept nogil:
         return NEEDS_SEGMENT
     if state_is_newer(page, prepared.state_generation):  # otherwise the next segment would lack that state
         return NEEDS_SEGMENT
-    lower_floor(process)
-    complete_start(prepared, page, slot, jlog_now_or_floor_us(&process.buffer))
+    complete_start(prepared, page, slot, first_us(process, operation))
     if prepared.has_block:
         offset = end
         now_us = write_block_header(process, new_records(operation), prepared, first, offset, &error)
@@ -153,6 +155,8 @@ cdef int open_prepared(WritingProcess process, Operation *operation, uint64_t of
     else:
         jlog_rotate(page, first, end, first, 0, jlog_block_capacity(page, end))
         operation.rotated = True
+        if operation.kind == ROLL:  # after the rotation: within a segment times never go back, also if this process is killed
+            page.floor_us = first_us(process, operation)
     page.sealed_bytes = page.next_sealed_bytes
     page.reserved_end = prepared.reserved_end
     process.descriptors.take(first, prepared.fd, 0)

@@ -5,7 +5,6 @@ from libc.string cimport memset
 
 from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.system.lock cimport Deadline
-from jlog._core.append.roll cimport has_records, lower_floor
 from jlog._core.buffer.page cimport jlog_has_immutable, jlog_open_slot, jlog_page, jlog_slot, jlog_unwritten_slot
 from jlog._core.buffer.room cimport jlog_least_reserved
 from jlog._core.system.atomic cimport JLOG_WAITERS
@@ -75,8 +74,6 @@ cdef int forget_derived(Operations operations, bounds) except -1:
         file = SegmentFile(process.path, slot.segment, process.uuid)
         previous, _ = file.block_at(slot.previous_offset or SEGMENT_HEADER_BYTES)
         page.floor_us = file.created_us if previous is None else previous.clock_us
-    if not has_records(page):
-        lower_floor(process)
     page.reservation_limit = page.closed = page.durable_generation = 0
     page.state = page.generation - 1
     # The durable end must not move back for readers that have seen it. The synced mark may still lie before it.
