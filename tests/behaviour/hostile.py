@@ -205,7 +205,7 @@ def every_way_in(path: Path, copy_to: Path) -> dict[str, Any]:
         "follow": lambda: reader_calls(lambda reader: list(reader.follow(timeout=0))),
         "durable": lambda: read(durable_only=True),
         "subscriber": lambda: read(name="billing"),
-        "checkpoint": lambda: read(start="yesterday"),
+        "checkpoint": lambda: read(start="noon"),
         "len": lambda: len(jlog.Journal(path)),
         "info": lambda: jlog.Journal(path).info(),
         "stats": lambda: jlog.Journal(path).stats(),

@@ -43,7 +43,7 @@ def make(path: Path) -> Path:
     with jlog.Reader(path, "billing") as reader:
         reader.read(3)
         reader.commit()
-    jlog.Journal(path).set_checkpoint("yesterday", 4)
+    jlog.Journal(path).set_checkpoint("noon", 4)
     return path
 
 
@@ -230,7 +230,7 @@ STRANGE = {
     "link in a circle": lambda path: os.symlink(path, path),
 }
 FILES = [
-    "journal.meta", "precommit", "bounds", "lock", "subscribers/billing", "checkpoints/yesterday", f"{0:020d}.seg",
+    "journal.meta", "precommit", "bounds", "lock", "subscribers/billing", "checkpoints/noon", f"{0:020d}.seg",
     f"{7:020d}.seg", f"{14:020d}.seg", f"{0:020d}.idx",
 ]  # fmt: skip
 
@@ -296,7 +296,7 @@ def test_a_reservation_that_leaves_no_number_refuses_to_go_on(journal):
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("name", ["generation", "epoch", "sequence", "moved_us"])
-@pytest.mark.parametrize("kind", ["subscribers/billing", "checkpoints/yesterday"])
+@pytest.mark.parametrize("kind", ["subscribers/billing", "checkpoints/noon"])
 def test_a_position_with_any_number_in_it_is_damage_or_is_right(journal, kind, name, number):
     set_position(journal / kind, **{name: number})
     outcomes(journal)

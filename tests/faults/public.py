@@ -194,7 +194,7 @@ def append_known(world: World) -> None:
 
 
 def clean_ids(world: World) -> None:
-    """What is removed is known still."""
+    """An id of a removed record is known still."""
     jlog.Journal(world.path).clean()
     append_known(world)
 

@@ -62,7 +62,7 @@ class TableState:
         return replace(self, batch=batch, rows=rows, end=batch.end, retries=0, batch_rows=0, is_partial=False)
 
     def after_retry(self) -> TableState:
-        """Returns the state once rows of the quarantine were added, which are no batch of the query."""
+        """Returns the state once rows of the quarantine were added, which belong to no batch of the query."""
         return replace(self, retries=self.retries + 1, batch_rows=self.rows_of_batch)
 
     @property
