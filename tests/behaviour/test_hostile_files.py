@@ -209,7 +209,7 @@ def test_a_name_that_is_not_a_sequence_is_not_a_part_of_the_journal(journal, nam
     assert (journal / f"{name}.{extension}").exists()
 
 
-@pytest.mark.parametrize("name", ["begin", "17", "-1", "2024-01-01", "tab\t", "\udcff", "x" * 201])
+@pytest.mark.parametrize("name", ["begin", "17", "-1", "tab\t", "\udcff", "x" * 201])
 @pytest.mark.parametrize("kind", ["subscribers", "checkpoints"])
 def test_a_name_that_no_subscriber_can_have_is_none(journal, kind, name):
     try:
