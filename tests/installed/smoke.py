@@ -46,6 +46,7 @@ export orders old                           | 0 |
 import old new                              | 0 |
 rm --yes new                                | 0 |
 bench --records 100 --rounds 1 --only append| 0 | append
+doctor nowhere                              | 1 | does not exist
 completion bash                             | 0 | _JLOGTOOL_COMPLETE
 demo lines                                  | 0 | every acknowledged line reached
 
