@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -41,10 +42,12 @@ class Moments:
         self.struck: str | None = None
 
     def begin(self) -> None:
+        gc.disable()  # what it frees, left there by earlier moments, would have moments of its own
         sys.settrace(self._called)
 
     def end(self) -> None:
         sys.settrace(None)
+        gc.enable()
 
     def during(self, call: Callable[[], Result]) -> Result:
         self.begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,13 @@ from faults.moments import Moments, Stopped
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 RECORDS = 16
 Take = Callable[[Any], "list[int] | None"]
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """What was interrupted goes within its own test, whose warnings are ignored."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from jobs import FATAL, FREE, write_invoice
 from worker import ATTEMPTS, SUBSCRIBER, work
 
 YESTERDAY, ALL, WORKERS = 20, 200, 3
-CHECKPOINT = "today"
+CHECKPOINT = "release-1"
 KILLS = {5, 70, 110}  # the worker is killed once when it has done this job, before it is acknowledged
 
 
