@@ -21,7 +21,7 @@ Take = Callable[[Any], "list[int] | None"]
 
 @pytest.fixture(autouse=True)
 def _collected() -> Iterator[None]:
-    """What was interrupted goes within its own test, whose warnings are ignored."""
+    """Frees the interrupted objects within their own test, whose warnings are ignored."""
     yield
     gc.collect()
 
