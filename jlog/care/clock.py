@@ -1,21 +1,13 @@
 """How far a journal's newest time is ahead of the clock, after a record was appended under a clock that was wrong."""
 
-import time
-
-from jlog._core.buffer.precommit import CLOCK_AHEAD_US, read_floor_us
+from jlog._core.buffer.precommit import CLOCK_ADVICE, CLOCK_AHEAD_US, read_floor_us
 from jlog.errors import CorruptJournal
 from jlog.storage.damage import bad_sectors_are_damage
 from jlog.storage.meta import Meta
 from jlog.storage.segments import segments_now
+from jlog.system.clock import now_us
 
-ADVICE = (
-    "the clock was or is wrong, and later records keep that time; once the clock is right, roll the journal "
-    "(`jlogtool roll`): the next segment goes on with the clock's time"
-)
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
+__all__ = ["CLOCK_ADVICE", "ahead_seconds", "is_ahead"]
 
 
 def is_ahead(written_us: int) -> bool:

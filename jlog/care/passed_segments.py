@@ -12,6 +12,7 @@ from jlog.errors import CorruptJournal
 from jlog.positions import position_files
 from jlog.positions.position_files import SUBSCRIBER, PositionFile
 from jlog.storage.meta import Meta
+from jlog.system.clock import now_us
 
 RETRY_SECONDS = 1.0  # between two tries to remove segments, after both of the last two have failed
 TICK_US = 50_000  # longer than a tick of the kernel's clock, which tells when a file was changed
@@ -87,7 +88,7 @@ class PassedSegments:
     def _note_change(self, holder: PositionFile) -> None:
         """Notes when the holder was written. A write in the same tick of the kernel's clock would look the same."""
         changed_us = holder.changed_us
-        self._holder_changed_us = changed_us if changed_us < time.time_ns() // 1000 - TICK_US else 0
+        self._holder_changed_us = changed_us if changed_us < now_us() - TICK_US else 0
 
     def _is_held_back(self, holder: PositionFile) -> bool:
         try:

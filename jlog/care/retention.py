@@ -11,13 +11,14 @@ from jlog._core.format import dual_slot
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.iterate import RecordIterator
 from jlog._core.segments.segment import SegmentFile, list_segments
-from jlog.care.clock import is_ahead, now_us
+from jlog.care.clock import is_ahead
 from jlog.errors import CorruptJournal, PositionLost
 from jlog.options import Retention
 from jlog.positions import position_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
 from jlog.storage.meta import Meta
 from jlog.storage.segments import Segment, segments_of
+from jlog.system.clock import now_us
 
 NOBODY = 1 << 64  # beyond every sequence, for a journal that nothing is held back in
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jlog.care.clock import now_us
 from jlog.care.retention import held_bytes, is_expired
 from jlog.options import retention_of
 from jlog.positions import position_files, work_files
@@ -12,6 +11,7 @@ from jlog.positions.position_files import SUBSCRIBER, Position
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import Meta, read_meta
 from jlog.storage.segments import segments_now
+from jlog.system.clock import now_us
 
 
 def standing_positions(path: str, meta: Meta, kind: str, gaps: Gaps, first: int, end: int) -> dict[str, Position]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import jlog
-from jlog.care.clock import now_us
+from jlog.care.clock import CLOCK_ADVICE, ahead_seconds
 from jlog.care.statistics import is_current, writing_processes
 from jlog.cli.terminal.figures import human_bytes, span
 from jlog.errors import CorruptJournal, PositionLost
 from jlog.storage.meta import is_a_copy, read_meta
+from jlog.system.clock import now_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,6 +171,9 @@ def seconds_left(journal: jlog.Journal, stats: Stats, free: int) -> float:
 
 
 def clock(journal: jlog.Journal) -> Iterator[Finding]:
+    if ahead_by := ahead_seconds(journal.path, read_meta(journal.path)):
+        yield Finding("clock", f"its newest time is {span(ahead_by)} ahead of the clock", CLOCK_ADVICE)
+        return
     try:
         with jlog.Reader(journal.path, start="end") as reader:
             newest = reader.read_backward(1)

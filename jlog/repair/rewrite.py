@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.segments.build import encode_block, moved_block, segment_header
 from jlog._core.segments.segment import SegmentFile, index_name, segment_name
@@ -11,6 +9,7 @@ from jlog._core.system.durable import sync_directory
 from jlog.repair.findings import BlockRun
 from jlog.repair.steps import NewBlock, NewSegment
 from jlog.storage.copying import copy_range
+from jlog.system.clock import now_us
 from jlog.system.files import Directory, read_whole, write_whole
 
 TEMPORARY = "next.repair"  # under this name a file is not part of a journal
@@ -20,7 +19,7 @@ def write_segment(path: str, uuid: bytes, segment: NewSegment, clock_us: int) ->
     """The file has its own name once it is whole and synced; a file of this name is replaced. `clock_us`: no block of the
     journal was written later."""
     head = segment.head
-    created_us, replacements = (time.time_ns() // 1000, 0) if head is None else (head.created_us, head.replacements)
+    created_us, replacements = (now_us(), 0) if head is None else (head.created_us, head.replacements)
     with Directory(path) as directory, directory.made(segment_name(segment.first_sequence), TEMPORARY) as fd:
         header = segment_header(uuid, segment.epoch, segment.first_sequence, segment.previous, created_us, replacements)
         write_whole(fd, header, 0)

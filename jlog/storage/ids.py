@@ -4,7 +4,6 @@ docs/format.md, "Ids", specifies it."""
 from __future__ import annotations
 
 import struct
-import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -19,6 +18,7 @@ from jlog.errors import CorruptJournal, PositionLost, UnsupportedFormat
 from jlog.options import dedup_of
 from jlog.storage.damage import skip_damage
 from jlog.storage.meta import Meta
+from jlog.system.clock import now_us
 from jlog.system.files import Directory, file_in, read_small, write_whole
 
 NAME = "ids"
@@ -85,10 +85,6 @@ class LastIds:
                 return
             for entry in batch._ids():
                 self.add(*entry)
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def read_ids(path: str, uuid: bytes) -> StoredIds | None:

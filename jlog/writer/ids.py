@@ -15,9 +15,10 @@ from jlog.errors import CorruptJournal, JournalError, JournalLocked, PositionLos
 from jlog.options import dedup_of
 from jlog.positions.position_files import table_locked
 from jlog.positions.start import find_time
-from jlog.storage.ids import HEADER, LastIds, StoredIds, first_readable, now_us, read_ids, write_ids
+from jlog.storage.ids import HEADER, LastIds, StoredIds, first_readable, read_ids, write_ids
 from jlog.storage.meta import NAME as META
 from jlog.storage.meta import read_meta
+from jlog.system.clock import now_us
 from jlog.system.files import file_in
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from jlog._core.system.lock import Deadline
@@ -123,6 +123,7 @@ class Writer(writer.Writer):
         headers: Iterable[tuple[str, Buffer | None]] | Mapping[str, Buffer | None] | None = None,
         timestamp_us: int | None = None,
         id: Buffer | None = None,  # noqa: A002
+        timestamp: datetime | None = None,
     ) -> int:
         """Appends one record as append does, and returns its sequence once the record survives a power loss, whatever `sync`
         the journal has. All coroutines that wait, of all event loops, share one fdatasync, and one thread of this writer makes
@@ -130,7 +131,7 @@ class Writer(writer.Writer):
 
         Raises as append does, with nothing appended. An error of the sync says that the record is appended.
         """
-        sequence = self._append_unsynced(value, key, headers, timestamp_us, id)
+        sequence = self._append_unsynced(value, key, headers, timestamp_us, id, timestamp)
         try:
             await self._syncs.wait(self.sync)
         except (JournalClosed, JournalLocked, JournalMoved, OSError) as error:

@@ -303,7 +303,9 @@ def read_counters(path, bytes uuid not None) -> dict:
     return page.counters
 
 
-CLOCK_AHEAD_US = JLOG_CLOCK_AHEAD_US  # a floor that is further ahead of the clock is told
+CLOCK_AHEAD_US = JLOG_CLOCK_AHEAD_US  # a floor that is further ahead of the clock is told, with this advice:
+CLOCK_ADVICE = ("the clock was or is wrong, and later records keep that time; once the clock is right, roll the journal "
+                "(`jlogtool roll`): the next segment goes on with the clock's time")
 
 
 def read_floor_us(path, bytes uuid not None) -> int:

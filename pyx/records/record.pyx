@@ -1,7 +1,7 @@
 # cython: freelist=64
 """The results of reading: a Record, or many of them in a RecordBatch."""
 
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
@@ -22,9 +22,8 @@ from jlog._core.format.format cimport (
 
 from jlog._core.records.arrow import fields_of, requested_fields, schema_of
 from jlog._core.records.columns import import_pyarrow
+from jlog._core.records.encode import EPOCH
 from jlog.html import SHOWN_ROWS, records_table
-
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 cdef class Record:

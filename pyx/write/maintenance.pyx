@@ -16,6 +16,7 @@ from jlog._core.system.atomic cimport jlog_futex_wait
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.write.group_commit cimport GroupCommit
 
+from jlog._core.buffer.precommit import CLOCK_ADVICE
 from jlog._core.system.lock import NEVER
 from jlog.system.threads import start_thread
 
@@ -65,9 +66,7 @@ cdef class Maintenance:
         cdef int64_t ahead_us = jlog_floor_ahead_us(page, jlog_clock_us(CLOCK_REALTIME))
         if ahead_us and not self.told_clock:
             warn(self.process.path, "the clock",
-                 f"its newest time is {ahead_us // 1_000_000} s ahead of the clock, which was or is wrong, and later records "
-                 "keep that time; once the clock is right, roll the journal (`jlogtool roll`): the next segment goes on with "
-                 "the clock's time")
+                 f"its newest time is {ahead_us // 1_000_000} s ahead of the clock: {CLOCK_ADVICE}")
         self.told_clock = ahead_us != 0
         return 0
 

@@ -186,8 +186,10 @@ cdef class Writer(Appender):
             return self.append_with_id(value, key, headers, timestamp_us, id, True)
         return self.append_slowly(value, key, headers, timestamp_us, True)
 
-    def _append_unsynced(self, value, key, headers, timestamp_us, id):
+    def _append_unsynced(self, value, key, headers, timestamp_us, id, timestamp):
         """Appends one record as append does, and does not wait for a sync, whatever the journal's `sync` is."""
+        if timestamp is not None:
+            timestamp_us = time_us_of(timestamp, timestamp_us)
         if id is not None:
             return self.append_with_id(value, key, headers, timestamp_us, id, False)
         return self.append_slowly(value, key, headers, timestamp_us, False)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import time
+from datetime import datetime, timezone
 
 import pytest
 
@@ -48,6 +49,14 @@ def test_a_record_is_durable_when_its_coroutine_goes_on(path, sync, precommit):
 
     with jlog.Writer(path, sync=sync, precommit=precommit) as writer:
         asyncio.run(append())
+
+
+def test_a_time_is_given_as_to_append(path):
+    time = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
+    with jlog.Writer(path) as writer:
+        asyncio.run(writer.append_durable(b"value", timestamp=time))
+    with jlog.Reader(path) as reader:
+        assert [record.timestamp for record in reader] == [time]
 
 
 def test_a_thousand_coroutines_share_their_fdatasyncs_and_one_thread(nobody_syncs, path):

@@ -78,6 +78,11 @@ def test_the_log_info_and_verify_say_it(wrong: str, path: str) -> None:
     for command in ("info", "verify"):
         done = subprocess.run([sys.executable, "-m", "jlog.cli", command, path], capture_output=True, text=True, check=True)
         assert "ahead of the clock: the clock was or is wrong" in done.stdout
+    found = subprocess.run(
+        [sys.executable, "-m", "jlog.cli", "doctor", path], capture_output=True, text=True, check=False
+    ).stdout
+    assert "ahead of the clock" in found
+    assert "jlogtool roll" in found
     done = subprocess.run(
         [sys.executable, "-m", "jlog.cli", "verify", "--json", path], capture_output=True, text=True, check=True
     )

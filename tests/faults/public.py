@@ -105,6 +105,10 @@ def to_be_cleaned(world: World) -> None:
     """Segments that a dead commit has left to be removed."""
     world.open(retention=jlog.Retention(delete_read=False))
     world.fill()
+    commit_and_reopen(world)
+
+
+def commit_and_reopen(world: World) -> None:
     with jlog.Reader(world.path, SUBSCRIBER) as reader:
         list(reader)
         reader.commit()
@@ -178,12 +182,7 @@ def with_ids_to_be_cleaned(world: World) -> None:
     world.open(retention=jlog.Retention(delete_read=False))
     world.append_once()
     world.fill()
-    with jlog.Reader(world.path, SUBSCRIBER) as reader:
-        list(reader)
-        reader.commit()
-    assert world.writer is not None
-    world.writer.close()
-    world.open(retention=jlog.Retention())
+    commit_and_reopen(world)
 
 
 def append_known(world: World) -> None:

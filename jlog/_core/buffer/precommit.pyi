@@ -1,6 +1,7 @@
 from typing_extensions import disjoint_base
 
 CLOCK_AHEAD_US: int
+CLOCK_ADVICE: str
 
 @disjoint_base
 class Precommit:

@@ -53,6 +53,7 @@ class Writer:
         headers: _Headers | None,
         timestamp_us: int | None,
         id: Buffer | None,
+        timestamp: datetime | None,
     ) -> int: ...
     def _append_once(
         self,

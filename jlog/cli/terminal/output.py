@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from jlog.care.clock import ADVICE
+from jlog.care.clock import CLOCK_ADVICE
 from jlog.cli.terminal.figures import human_bytes, span
 from jlog.errors import JournalError
 
@@ -226,7 +226,7 @@ def count_of(things: list[Any], name: str) -> str:
 
 def describe_ahead(seconds: int) -> str:
     """Says how far the newest time of a journal is ahead of the clock."""
-    return f"{span(seconds)} ahead of the clock: {ADVICE}"
+    return f"{span(seconds)} ahead of the clock: {CLOCK_ADVICE}"
 
 
 def describe_retention(fields: dict[str, Any]) -> str:
