@@ -44,7 +44,6 @@ cdef enum:
     SPIN_TURNS = 400
     SLICE_US = 1000
     SIGNALS_EVERY_US = 50_000
-    LOOK_US = 10_000  # between two looks for dead workers, while there is other work
 
 FOLDER = "work"
 NAME_BYTE = 0  # of the subscriber's file: shared by workers, or held by one Reader

@@ -71,7 +71,7 @@ def test_at_a_terminal_a_mirror_that_follows_says_its_road_and_how_to_end_it(jou
             road = f"PLAINTEXT, librdkafka {confluent_kafka.libversion()[0]}"
             shown.shows(f"jlogtool: {arguments[1]} to {arguments[2]}: follows by {road}; Ctrl-C ends")
             shown.press("\x03")
-            assert shown.wait() == 0
+            assert shown.wait() == 0, shown.text
 
 
 def test_there_and_back_and_both_are_the_same(journal, url, tmp_path):

@@ -13,9 +13,7 @@ from dataclasses import asdict, dataclass, replace
 PIECE_BYTES = 1 << 20
 LINE_BYTES_MAX = 1 << 30
 MARK_BYTES = 1024  # of the file's beginning, and of what lies before the place, that must be there again
-QUIET_SECONDS = (
-    1.0  # so long a rotated file must have stayed as it is: its writer opens the new one some time after the rotation
-)
+QUIET_SECONDS = 1.0  # a rotated file has to stay unchanged so long: its writer opens the new one some time later
 
 
 @dataclass(frozen=True)
