@@ -33,6 +33,7 @@ NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 VERSION = re.compile(r"\d{20}\.json", re.ASCII)
 LOG_FILES = (".json", ".crc", ".checkpoint.parquet")
 MAPPING = "delta.columnMapping.mode"
+CHANGED = "DELTA_METADATA_CHANGED"  # in the error of a commit beside a change of properties
 REFUSED = set(" ,;{}()\n\t=")  # in names of columns, unless the table maps them to others
 
 Entries = list[dict[str, Any]]  # of one version in Delta's log
@@ -210,16 +211,9 @@ class DeltaTable(CatalogTable):
                 self.claim(claim, None)
             else:
                 self._create(frame, claim)
-        before = self._newest()
-        if before is None or before.state.pipeline != new.pipeline:
-            raise AnotherPipeline(self.name, None if before is None else before.state)
         assert new.batch is not None
         rows, written = counted(frame)
-        attempt = before.attempt + (1 if new.batch == before.state.batch else 0)  # of a retry, which has the number of a batch
-        writer = rows.write.format("delta").mode("append").option("userMetadata", _note(new, attempt))
-        writer = writer.option("txnAppId", f"jlog-{new.pipeline}-{attempt}")
-        writer = writer.option("txnVersion", str(new.batch.number))
-        self._save(writer.option("mergeSchema", str(self._evolves).lower()))
+        before = self._append(new, rows)
         commit = self._newest()
         if commit is None or _written(commit.state) != _written(new):
             raise JournalError(
@@ -253,6 +247,27 @@ class DeltaTable(CatalogTable):
                 raise
             raise AnotherPipeline(self.name, self.state()) from error
         self._sync(0)
+
+    def _append(self, new: TableState, rows: DataFrame) -> Commit:
+        """Appends the rows as the batch. Returns the commit before. Delta refuses an append beside a change of the table's
+        properties, which another pipeline makes that wanted the table too. The append then begins anew."""
+        assert new.batch is not None
+        for is_last in (False, False, True):
+            before = self._newest()
+            if before is None or before.state.pipeline != new.pipeline:
+                raise AnotherPipeline(self.name, None if before is None else before.state)
+            attempt = before.attempt + (1 if new.batch == before.state.batch else 0)  # a retry has its batch's number
+            writer = rows.write.format("delta").mode("append").option("userMetadata", _note(new, attempt))
+            writer = writer.option("txnAppId", f"jlog-{new.pipeline}-{attempt}")
+            writer = writer.option("txnVersion", str(new.batch.number))
+            try:
+                self._save(writer.option("mergeSchema", str(self._evolves).lower()))
+            except (PySparkException, Py4JError) as error:
+                if is_last or CHANGED not in str(error):
+                    raise
+            else:
+                return before
+        raise AssertionError("the last try has ended")
 
     def _save(self, writer: Any) -> None:
         if self._is_path:
