@@ -13,7 +13,7 @@ import jlog
 
 SUBSCRIBER = "celery"
 PURGED_AT_ONCE = 1000
-TEMPORARY_BYTES = 1 << 20  # of a queue that belongs to one process: what nobody takes there is no loss
+TEMPORARY_BYTES = 1 << 20  # of a queue that belongs to one process: a message that nobody takes there is no loss
 
 
 class Queues:

@@ -17,8 +17,8 @@ from jlog.celery.queues import Queues
 
 
 class QoS(virtual.QoS):
-    """What a channel has delivered. A message that is not acknowledged is given back as it lies in its journal, and not put
-    there once more."""
+    """The messages that a channel has delivered. One that is not acknowledged is given back as it lies in its journal, and not
+    put there once more."""
 
     def ack(self, delivery_tag: str) -> None:
         self.channel.finish(delivery_tag)

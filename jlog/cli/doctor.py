@@ -1,4 +1,4 @@
-"""What is wrong with a journal or with this machine, or will be, and what to do about each."""
+"""Finds the faults of a journal and of this machine, present and coming, and says what to do about each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console's application: what it answers, to whom."""
+"""The console's application: its pages, and the clients that it answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of records, and how a record is shown: what it holds is hostile text."""
+"""Pages of records, and how a record is shown: its content is hostile text."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class FleetProcess:
 
 @final
 class Fleet:
-    """The processes by name. Each sends pairs: what it says, and what belongs to that."""
+    """The processes by name. Each sends pairs: a word, and its value."""
 
     def __init__(self) -> None:
         self._members: dict[str, FleetProcess] = {}

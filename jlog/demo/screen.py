@@ -1,4 +1,4 @@
-"""What the demo prints: lines that stay, and below them a line that counts, so that it is never silent."""
+"""The demo's screen: lines that stay, and below them a line that counts, so that it is never silent."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ def check_name(name: str, what: str) -> str:
 
 
 def check_new_name(name: str, what: str) -> str:
-    """Does the same for a name that is about to be created. What reads as a time is refused only here: later versions know more
-    forms of times, and a name from before has to stay usable and removable."""
+    """Does the same for a name that is about to be created. A name that reads as a time is refused only here: later versions
+    know more forms of times, and a name from before has to stay usable and removable."""
     if reads_as_a_time(check_name(name, what)):
         raise ValueError(f"{name!r} cannot name a {what}: it reads as a time")
     return name

@@ -74,7 +74,7 @@ class LastIds:
         return [(identity, *found) for identity, found in self._found.copy().items() if found[0] < end]
 
     def read(self, cursor: Cursor, end: int) -> None:
-        """Reads on to `end`, and adds the ids that it meets. What is damaged is passed over: its ids are lost."""
+        """Reads on to `end`, and adds the ids that it meets. It passes over damage, whose ids are lost."""
         while cursor.position < end:
             try:
                 batch = cursor.read(min(_READ_RECORDS, end - cursor.position), _READ_BYTES)

@@ -86,7 +86,7 @@ def steps_of(log: Path, way: str) -> list[Step]:
 def test_every_line_comes_once_through_rotations_and_a_kill_before_each_step(
     journal: Path, log: Path, way: str, killed_from: int
 ) -> None:
-    """It is dead during two steps: what is written and rotated meanwhile is found afterwards."""
+    """It is dead during two steps, and finds afterwards the lines that were written and rotated meanwhile."""
     if LOGROTATE is None:
         pytest.skip("needs logrotate: apt-get install logrotate")
     steps, expected = steps_of(log, way), []

@@ -1,4 +1,4 @@
-"""Errands: what a keeper or a mover does again and again, each in a directory of its own."""
+"""Errands: the work that a keeper or a mover does again and again, each in a directory of its own."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Format:
     to_bytes: Formatter
 
     def showing(self, match: Match | None) -> Formatter:
-        """Returns the function for records that match; in `pretty`, what was found stands out."""
+        """Returns the function for records that match; in `pretty`, the matches stand out."""
         if match is None or self.name != "pretty":
             return self.to_bytes
         return functools.partial(pretty, found=match.shown)

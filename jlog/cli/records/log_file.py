@@ -74,7 +74,7 @@ class LogFile:
             if len(piece) < wanted:
                 break
             wanted *= 2
-        if mark_of(self._fd, self._place.offset) != self._place.mark:  # looked at after reading: what was read is of this file
+        if mark_of(self._fd, self._place.offset) != self._place.mark:  # after reading: the piece is of this file
             return self._after_truncation()
         if newline >= 0:
             return self._taken(piece[:newline].split(b"\n"), newline + 1)

@@ -41,7 +41,7 @@ class Match:
 
     @property
     def shown(self) -> re.Pattern[bytes] | None:
-        """What is to stand out in the values that are printed."""
+        """The pattern whose matches stand out in the values that are printed."""
         return self.value if self.wanted else None
 
     def _finds_all(self, record: RecordProtocol) -> bool:
