@@ -77,8 +77,8 @@ class DeltaTable(CatalogTable):
         return f"delta.`{self.name.replace('`', '``')}`" if self._is_path else self.name
 
     def exists(self) -> bool:
-        if self._is_path:
-            return self._files.exists(f"{self.name}/_delta_log")
+        if self._is_path:  # another pipeline may have made the log's directory, and its first version not yet
+            return self._files.exists(f"{self.name}/_delta_log") and self._version() >= 0
         return bool(self._spark.catalog.tableExists(self.name))
 
     def state(self) -> TableState | None:
