@@ -89,11 +89,12 @@ def test_messages_of_killed_mirrors_are_in_kafka_for_those_who_read_uncommitted(
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark-processes")
 @pytest.mark.timeout(SPARK_SECONDS + 50)
-def test_each_record_is_a_row_in_spark_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("example", ["tail-into-spark", "declarative-pipeline"])
+def test_each_record_is_a_row_in_spark_once(example: str, tmp_path: Path) -> None:
     if shutil.which("java") is None:
         pytest.skip("no Java; apt-get install --no-install-recommends default-jre-headless")
-    check_proved(run(EXAMPLES / "tail-into-spark", tmp_path / "run", SPARK_SECONDS), "each record is a row exactly once")
-    check_shown("tail-into-spark", "each record is a row exactly once")
+    check_proved(run(EXAMPLES / example, tmp_path / "run", SPARK_SECONDS), "each record is a row exactly once")
+    check_shown(example, "each record is a row exactly once")
 
 
 WRONG = {
