@@ -82,7 +82,7 @@ class Inputs:
                 found["checkpointLocation"] = local
         if plan.journal_pattern is not None:
             found["journalPattern"] = plan.journal_pattern
-        return found
+        return found | _bound("ending", plan.until)
 
     def journals(self, names: Iterable[str] = ()) -> dict[str, SparkSource]:
         """Returns the journals and archives by their names in the offsets. They are looked for once, since they remember what
@@ -95,7 +95,7 @@ class Inputs:
         """Finds where the journals of a new query begin, and keeps that. Creates the subscriber there."""
         if not self._paths or not self._checkpoint.is_new() or self._checkpoint.first() is not None:
             return
-        reader = StreamReader(_schema(), {**self._options, **_start(self._plan.start)})
+        reader = StreamReader(_schema(), {**self._options, **_bound("starting", self._plan.start)})
         first = reader.initialOffset()
         self._checkpoint.keep_first(first)
         gone = ", ".join(f"{name} from {at['sequence']} on" for name, at in first.items() if at["sequence"])
@@ -157,7 +157,8 @@ class Inputs:
             there = self.journals()
             begins = {name: at["sequence"] for name, at in first.items() if name in there and at["uuid"] is not None}
             # Where nothing was archived yet, the query has not begun, and the place that was given still counts.
-            reader = reader.options(**({"startingSequence": json.dumps(begins)} if begins else _start(self._plan.start)))
+            begin = {"startingSequence": json.dumps(begins)} if begins else _bound("starting", self._plan.start)
+            reader = reader.options(**begin)
         cores = _cores(spark)
         if cores:
             reader = reader.option("minPartitions", str(cores))
@@ -190,17 +191,17 @@ def _schema() -> StructType:
     return found
 
 
-def _start(text: str | None) -> dict[str, str]:
-    """Returns the option of the source jlog for this place."""
+def _bound(side: str, text: str | None) -> dict[str, str]:
+    """Returns the option of the source jlog for this place. side: starting or ending."""
     if text is None:
         return {}
-    return {"startingSequence" if text.lower() in (EARLIEST, LATEST) or text.isdecimal() else "startingTimestamp": text}
+    return {f"{side}Sequence" if text.lower() in (EARLIEST, LATEST) or text.isdecimal() else f"{side}Timestamp": text}
 
 
 def _start_of_topic(text: str | None) -> dict[str, str]:
     if text is None or text.lower() in (EARLIEST, LATEST):
         return {"startingOffsets": (text or EARLIEST).lower()}
-    start = parse({"path": "/", **_start(text)}).start
+    start = parse({"path": "/", **_bound("starting", text)}).start
     if not isinstance(start, datetime):
         raise ValueError(
             f"{text!r}: a topic has offsets for each partition, so one number is ambiguous; begin at earliest, latest or a time"
@@ -208,12 +209,13 @@ def _start_of_topic(text: str | None) -> dict[str, str]:
     return {"startingTimestamp": str(round(start.timestamp() * 1000)), "startingOffsetsByTimestampStrategy": "latest"}
 
 
-def check_start(text: str | None, sources: Sequence[str]) -> None:
-    """Raises ValueError for a text that is not a place to begin at, or not one in a topic."""
-    if text is not None:
-        parse({"path": "/", **_start(text)})
-        if any(map(is_topic, sources)):
-            _start_of_topic(text)
+def check_bounds(start: str | None, until: str | None, sources: Sequence[str]) -> None:
+    """Raises ValueError for a text that is not a place to begin or end at, or not one in a topic."""
+    parse({"path": "/", **_bound("starting", start), **_bound("ending", until)})
+    for source in filter(is_topic, sources):
+        _start_of_topic(start)
+        if until is not None:
+            raise ValueError(f"--until cannot be with {source}: Spark reads a topic up to its present end")
 
 
 def _cores(spark: SparkSession) -> int:

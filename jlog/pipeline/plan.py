@@ -68,6 +68,7 @@ class PipelinePlan:
     schema: the fields, as DDL; None: those of the first records.
     subscriber: a subscriber of the journals that follows.
     start: where a new pipeline begins: earliest, latest, or a time with a UTC offset; None: at its subscriber, or earliest.
+    until: the run ends before the first record at or after this time, or before this sequence; None: at the present ends.
     journal_pattern: a regular expression for the journals below the one source.
     fail_on_data_loss: False goes on after records that are gone.
     evolve: what becomes of fields without a column: they go to `other`, are added as columns, or end the pipeline.
@@ -88,6 +89,7 @@ class PipelinePlan:
     windows: Windows | None = None
     query: str | None = None
     start: str | None = None
+    until: str | None = None
     journal_pattern: str | None = None
     fail_on_data_loss: bool = True
     format: str = PARQUET
@@ -107,6 +109,8 @@ class PipelinePlan:
                 "--evolve add needs --format delta or --format iceberg: many readers of plain Parquet files take the columns "
                 "of one file, and would not see new ones"
             )
+        if self.until is not None and self.interval is not None:
+            raise ValueError("--until needs --trigger available-now: a pipeline that follows has no end")
         if self.retry_quarantine and (self.interval is not None or not self.parser.makes_fields):
             raise ValueError("--retry-quarantine is for a run that ends and parses values: give --parse, and no --trigger")
         for source in self.sources:

@@ -181,6 +181,7 @@ def test_a_journal_that_is_not_there_is_said_before_java_starts(tmp_path: Path) 
         ["--trigger", "often"],
         ["--conf", "x"],
         ["--parse", "regex", "--pattern", "(?<a>"],
+        ["--until", "1h", "--trigger", "10s"],
     ],
 )
 def test_options_that_do_not_go_together_are_errors_of_usage(tmp_path: Path, options: list[str]) -> None:
@@ -188,6 +189,12 @@ def test_options_that_do_not_go_together_are_errors_of_usage(tmp_path: Path, opt
     result = run_command("pipeline", tmp_path / "journal", tmp_path / "lake", *options)
     assert (result.code, result.out) == (2, b"")
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_topic_has_no_end_to_give(tmp_path: Path) -> None:
+    result = run_command("pipeline", "--until", "1h", "kafka://127.0.0.1:9/orders", tmp_path / "lake")
+    assert (result.code, result.out) == (2, b"")
+    assert "--until cannot be with kafka://127.0.0.1:9/orders: Spark reads a topic up to its present end" in result.err
 
 
 @pytest.mark.parametrize("option", ["--subscriber", "--journal-pattern"])

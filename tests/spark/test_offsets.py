@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import textwrap
@@ -427,9 +428,35 @@ def test_an_older_copy_in_place_of_the_journal_fails_the_query(root: Path, tmp_p
         stream(root / "large").latestOffset(marks, ReadAllAvailable())
 
 
-def test_a_stream_has_no_end(root: Path) -> None:
-    with pytest.raises(ValueError, match="a stream has no end"):
-        stream(root / "large", endingSequence=5)
+def test_an_available_now_run_ends_where_it_was_said_and_the_next_goes_on_there(root: Path) -> None:
+    begin = stream(root / "large").initialOffset()
+    read = []
+    for wanted, end in (
+        ({"endingSequence": 30}, 30),
+        ({"endingSequence": 20}, 30),
+        ({"endingTimestamp": "2999-01-01T00:00:00Z"}, 100),
+    ):
+        reader = stream(root / "large", **wanted)
+        reader.prepareForTriggerAvailableNow()
+        marks = reader.latestOffset(begin, ReadAllAvailable())
+        read += rows(reader, begin, marks)
+        assert reached(marks) == {"large": end}
+        begin = marks
+    assert read == list(range(100))
+
+
+def test_each_journal_has_an_end_of_its_own(root: Path) -> None:
+    reader = stream(root, journalPattern=".*", endingSequence=json.dumps({"large": 7}))
+    reader.prepareForTriggerAvailableNow()
+    assert reached(reader.latestOffset(reader.initialOffset(), ReadAllAvailable())) == {"large": 7, "little": 10, "empty": 0}
+    with pytest.raises(ValueError, match="a position is given for other, which is not read"):
+        stream(root, journalPattern=".*", endingSequence=json.dumps({"other": 7})).prepareForTriggerAvailableNow()
+
+
+def test_a_stream_that_follows_has_no_end(root: Path) -> None:
+    reader = stream(root / "large", endingSequence=5)
+    with pytest.raises(ValueError, match=r"for a stream that ends: give it trigger\(availableNow=True\)"):
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
 
 def test_a_partition_of_nothing_has_no_rows(root: Path) -> None:

@@ -116,6 +116,13 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
     type=PLACE,
     help="Begin a new pipeline at earliest, latest, a sequence, or a time as in dump.  [default: earliest]",
 )
+@click.option(
+    "--until",
+    "--to",
+    "until",
+    type=PLACE,
+    help="End before this sequence, or before the first record at or after this time. A later run goes on from there.",
+)
 @click.option("--journal-pattern", metavar="REGEX", help="Read the journals below JOURNAL whose paths from there match.")
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss",
@@ -193,7 +200,7 @@ def plan_of(options: dict[str, Any]) -> Any:
     from jlog.spark.session import check_installed
 
     check_installed()
-    from jlog.pipeline.inputs import check_source, check_start
+    from jlog.pipeline.inputs import check_bounds, check_source
     from jlog.pipeline.parsing import Parser
     from jlog.pipeline.plan import PipelinePlan, Windows
 
@@ -209,10 +216,11 @@ def plan_of(options: dict[str, Any]) -> Any:
     elif options["counts"] or options["count_by"]:
         raise ValueError("--counts and --count-by need --window")
     trigger = options["trigger"]
-    start = options["start"]
-    if isinstance(start, datetime):  # the plan has it as text, which means the same on every machine
-        start = start.isoformat()
-    check_start(start, sources)
+    # The plan has a time as text, which means the same on every machine.
+    start, until = (
+        place.isoformat() if isinstance(place, datetime) else place for place in (options["start"], options["until"])
+    )
+    check_bounds(start, until, sources)
     return PipelinePlan(
         sources=tuple(check_source(source, options["journal_pattern"]) for source in sources),
         dest=dest,
@@ -227,6 +235,7 @@ def plan_of(options: dict[str, Any]) -> Any:
         windows=windows,
         query=options["query"],
         start=start,
+        until=until,
         journal_pattern=options["journal_pattern"],
         fail_on_data_loss=options["fail_on_data_loss"],
         format=options["format"],

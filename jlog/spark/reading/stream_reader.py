@@ -49,8 +49,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
         self._options = parse(given)
-        if self._options.end is not None:
-            raise ValueError("a stream has no end: endingSequence and endingTimestamp are for spark.read")
         self._columns = OutputColumns(schema)
         self._subscription = Subscription(
             self._options.subscriber, self._options.checkpoint, fail_on_data_loss=self._options.fail_on_data_loss
@@ -89,7 +87,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = {name: self._end(source) for name, source in self._look().items()}
+        sources = self._look()
+        check_names(self._options.end, sources)
+        self._target = {name: self._target_of(source) for name, source in sources.items()}
+
+    def _target_of(self, source: SparkSource) -> int:
+        """Returns where an AvailableNow run ends: at the bound that is given, or at the present end where that comes first."""
+        end = self._end(source)
+        return end if self._is_empty(source) else source.find(bound_of(self._options.end, source.name, LATEST), end)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Returns one limit, since Spark takes only one; where both are given, latestOffset applies the other itself."""
@@ -103,6 +108,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: SourcePosition | None = None, limit: ReadLimit | None = None) -> SourcePosition:  # noqa: N802
         """Is called many times a second while no record comes. Its answer is synced: a checkpoint must never know of more."""
+        if self._target is None and self._options.end is not None:
+            raise ValueError(
+                "endingSequence and endingTimestamp are for a stream that ends: give it trigger(availableNow=True), with Spark "
+                "4.2 or newer; or read with spark.read"
+            )
         sources = self._look(start or ())
         if self._target is not None:
             sources = {name: source for name, source in sources.items() if name in {*self._target, *(start or ())}}

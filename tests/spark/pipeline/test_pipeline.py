@@ -391,6 +391,17 @@ def test_a_killed_first_run_leaves_its_place_to_the_next(
     assert [row["value"] for row in rows(anew.dest)] == [b"new"] * 5
 
 
+def test_a_run_ends_where_it_was_said_and_the_next_goes_on_there(run: Callable[..., Summary], plan: PipelinePlan) -> None:
+    times = [datetime(2026, 11, 25, hour, tzinfo=timezone.utc) for hour in range(10)]
+    until = replace(plan, until=times[4].isoformat())
+    values = [b"x"] * 10
+    assert run(until, values, timestamps_us=[int(time.timestamp()) * 1_000_000 for time in times]).records_in == 4
+    assert run(until).records_in == 0
+    assert run(replace(plan, until="6")).records_in == 2
+    assert run(plan).records_in == 4
+    assert sorted(row["sequence"] for row in rows(plan.dest)) == list(range(10))
+
+
 # --- Subscribers --------------------------------------------------------------------------------------------------------
 
 
