@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import gc
 from contextlib import suppress
+from functools import partial
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 import jlog
+from jlog.flow.stop import Stop
 from jlog.kafka import Capture, Mirror
+from jlog.kafka.client.background import answer_of
 from kafka.processes import fill
 from kafka.witness import numbered
 from patience import wait_until
@@ -47,6 +50,13 @@ def test_after_refused_records(witness, topic, tmp_path, refused):
     for sink in (witness.url(topic), tmp_path / "sink"):
         with suppress(jlog.JournalError):
             jlog.transform(tmp_path / "source", sink, refuse_some, refused=refused, **letters)
+
+
+@pytest.mark.usefixtures("none_left")
+def test_after_an_answer_that_is_an_error():
+    client = AdminClient({"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(KafkaException):
+        answer_of(partial(client.list_topics, timeout=0.001), Stop())
 
 
 @pytest.mark.usefixtures("none_left")

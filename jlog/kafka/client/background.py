@@ -46,6 +46,7 @@ def _run(call: Callable[[], T], answer: list[tuple[T | None, BaseException | Non
     except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
         answer.append((None, error))
     finally:
+        del call, answer  # the error's traceback keeps this frame, and the answer the error
         done.release()
 
 
