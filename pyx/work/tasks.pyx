@@ -214,18 +214,20 @@ cdef class TaskSource(TaskHolder):
         """Reads the task's record. Returns False, and finishes it, if it is in a gap."""
         cdef jlog_record record
         cdef BlockReader blocks = self.again.blocks
+        cdef bint found = False
         cdef size_t size
         begin_use(self.again)
         try:
             try:
-                if not (blocks.at < blocks.end and blocks.sequence <= task.sequence):
-                    blocks.begin()
-                    self.again.go_to(task.sequence)
-                self.again.skip_to(task.sequence)
                 if blocks.sequence < task.sequence:
+                    self.again.skip_to(task.sequence)
+                if blocks.sequence == task.sequence and blocks.at < blocks.end:
+                    found = to_next_record(blocks, &record, &size)  # only state may follow, up to the end that was noted
+                if not found:
                     blocks.begin()
                     self.again.go_to(task.sequence)
-                if not to_next_record(blocks, &record, &size):
+                    found = to_next_record(blocks, &record, &size)
+                if not found:
                     raise ValueError(f"{self.again.path} ends before the record {task.sequence}, which a worker has taken")
             except PositionLost as error:
                 self.window.drop_before(error.first_sequence, keep_taken=True)

@@ -144,6 +144,18 @@ def test_what_is_free_again_comes_before_what_is_new(path):
         assert sequences(worker.take(3, timeout=0)) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("state", [{}, {b"key": b"state"}], ids=["plain", "state"])
+def test_a_record_that_is_free_again_is_found_after_the_end_that_was_read_before(path, state):
+    with jlog.Writer(path) as writer, open_worker(path) as worker:
+        writer.extend([b"0", b"1"], state=state)  # state stands after the records, and has no sequence
+        worker.take()[0].nack(delay=0)
+        assert [task.value for task in worker.take()] == [b"0"]  # read again, in a block of two records
+        assert [task.value for task in worker.take()] == [b"1"]
+        writer.append(b"2")
+        worker.take()[0].nack(delay=0)
+        assert [task.value for task in worker.take()] == [b"2"]
+
+
 def test_tasks_of_another_worker_are_refused(path):
     fill(path)
     with open_worker(path) as one, open_worker(path) as other, pytest.raises(ValueError, match="not a task of this worker"):
