@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 
-from jlog._core.system.lock import Deadline
+from jlog._core.system.lock import Deadline, Mutex
 from jlog._core.work.task import Task
 from jlog._core.work.tasks import TaskSource
 from jlog._core.work.window import REJECTING_BYTE
-from jlog.errors import JournalLocked
 from jlog.journal import Journal
 from jlog.working.shared_subscriber import SharedSubscriber
 from jlog.writer import Writer
@@ -29,31 +27,16 @@ class DeadLetters:
     def __init__(self, subscriber: SharedSubscriber, source: TaskSource, journal: str, uuid: bytes) -> None:
         self._subscriber, self._source, self._journal = subscriber, source, journal
         self._key = f"jlog.work:{uuid.hex()}:{subscriber.name}".encode()
-        self._lock = threading.Lock()
+        self._mutex = Mutex(subscriber.lock_file.path)
         self._writer: Writer | None = None
 
     def reject(self, task: Task, reason: str, deadline: Deadline) -> None:
         """Stores the letter durably, then finishes the record."""
-        left = deadline.left()
-        if not self._lock.acquire(timeout=-1 if left is None else left):
-            raise self._busy("thread")
-        try:
-            locks = self._subscriber.lock_file
-            if not locks.acquire(REJECTING_BYTE, timeout=deadline.left()):
-                raise self._busy("process")
-            try:
-                self._source.check_held(task)
-                self._store(task, reason)
-                self._source.count_rejection(task)
-            finally:
-                locks.release(REJECTING_BYTE)
-        finally:
-            self._lock.release()
-
-    def _busy(self, other: str) -> JournalLocked:
-        return JournalLocked(
-            f"{self._subscriber.options.dead_letters}: another {other} wrote dead letters for the whole lock_timeout; try again"
-        )
+        locks, what = self._subscriber.lock_file, f"was writing dead letters of {self._subscriber.name!r}"
+        with locks.held(REJECTING_BYTE, deadline=deadline, what=what, mutex=self._mutex):
+            self._source.check_held(task)
+            self._store(task, reason)
+            self._source.count_rejection(task)
 
     def _store(self, task: Task, reason: str) -> None:
         path = self._subscriber.options.dead_letters

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import replace
 from typing import Any
 
 from jlog._core.read.cursor import Cursor
-from jlog._core.system.lock import Deadline
+from jlog._core.system.lock import Deadline, LockFile, Mutex
 from jlog._core.system.notices import warn
 from jlog._core.work.window import NAME_BYTE, OPENING_BYTE, SYNCING_BYTE, Unusable, Window
 from jlog.errors import CorruptJournal, JournalLocked, SubscriberBusy
@@ -70,8 +69,8 @@ class SharedSubscriber:
         self._journal = journal
         self._lock_timeout = lock_timeout
         self._given = given
-        self._syncing = threading.Lock()
         self._file = self._open_file(deadline)
+        self._syncing = Mutex(self._file.path)
         try:
             self._open(deadline)
         except BaseException:
@@ -188,26 +187,10 @@ class SharedSubscriber:
         anew: writes the copy also where nothing was finished since the last one.
         """
         wanted = self.window.finishes
-        left = deadline.left()
-        if not self._syncing.acquire(timeout=-1 if left is None else left):
-            raise self._busy("thread")
-        try:
-            if self.window.synced >= wanted and not anew:
-                return
-            if not self._file.lock_file.acquire(SYNCING_BYTE, timeout=deadline.left()):
-                raise self._busy("process")
-            try:
-                if self.window.synced < wanted or anew:
-                    self._write_copy(deadline)
-            finally:
-                self._file.lock_file.release(SYNCING_BYTE)
-        finally:
-            self._syncing.release()
-
-    def _busy(self, other: str) -> JournalLocked:
-        return JournalLocked(
-            f"{self._journal.path}: another {other} synced what is finished for the whole lock_timeout; try again"
-        )
+        what = f"was syncing what is finished of {self.name!r}"
+        with self.lock_file.held(SYNCING_BYTE, deadline=deadline, what=what, mutex=self._syncing):
+            if self.window.synced < wanted or anew:
+                self._write_copy(deadline)
 
     def _write_copy(self, deadline: Deadline) -> None:
         path, meta = self._journal.path, self._journal.meta
@@ -232,7 +215,7 @@ class SharedSubscriber:
     # --- The rest --------------------------------------------------------------------------------------------------
 
     @property
-    def lock_file(self) -> Any:
+    def lock_file(self) -> LockFile:
         return self._file.lock_file
 
     def close(self) -> None:

@@ -22,13 +22,14 @@ cdef class LockFile:
     cdef jlog_identity file
     cdef bint closed
     cdef list taken  # the starts of the ranges that it holds; None: it never held one
-    cdef int uses  # calls that use the descriptor now, without the GIL
+    cdef int uses  # calls that use the descriptor now: a close waits for their end
     cdef const uint64_t *process
     cdef uint64_t token
 
     cdef bint is_open(self) noexcept nogil
     cdef bint is_own(self) noexcept nogil
     cdef int check_own(self) except -1
+    cdef int end_use(self) except -1
     cdef int note_taken(self, uint64_t start) except -1
     cdef void forget_taken(self) noexcept
     cdef int try_lock(self, short kind, uint64_t start, uint64_t size) noexcept nogil

@@ -186,11 +186,15 @@ cdef class LockFile:
             with nogil:
                 error = jlog_sync_data(self.fd)
         finally:
-            self.uses -= 1
-            if self.closed:
-                self.close()
+            self.end_use()
         if error != 0:
             raise OSError(error, os.strerror(error), self.path)
+
+    cdef int end_use(self) except -1:
+        self.uses -= 1
+        if self.closed:
+            self.close()
+        return 0
 
     def fileno(self) -> int:
         return self.fd
@@ -391,7 +395,9 @@ cdef int open_for_locks(path, int flags, jlog_identity *file) except -1:
 
 
 cdef class _Held:
-    cdef object _lock_file
+    """A context in which a range is held. A close() meanwhile closes the file once the range is given back."""
+
+    cdef LockFile _lock_file
     cdef object _start
     cdef object _size
     cdef Mutex _mutex
@@ -405,10 +411,12 @@ cdef class _Held:
     def take(self):
         if self._mutex is not None and not self._mutex.take(self._deadline.left()):
             raise self._locked("another thread of this process")
+        self._lock_file.uses += 1
         try:
             if not self._lock_file.acquire(self._start, self._size, timeout=self._deadline.left()):
                 raise self._locked(f"another process{self._lock_file.holders(self._start, self._size)}")
         except BaseException:
+            self._lock_file.end_use()
             if self._mutex is not None:
                 self._mutex.give()
             raise
@@ -423,6 +431,7 @@ cdef class _Held:
         try:
             self._lock_file.release(self._start, self._size)
         finally:
+            self._lock_file.end_use()
             if self._mutex is not None:
                 self._mutex.give()
             _held -= self._start in SHARED

@@ -120,3 +120,22 @@ def test_a_close_in_the_middle_of_takes_gives_everything_back(path):
     missing = set(range(count)) - {*left, *finished}
     assert len(missing) <= 4, "a thread may have finished a record, and not have noted it yet"
     assert not set(left) & set(finished)
+
+
+def test_a_close_beneath_a_durable_ack_leaves_it_the_lock_until_it_ends(path):
+    fill(path, 2)
+    worker = jlog.Worker(path, "billing")
+    tasks = worker.take(2)
+    subscriber = worker._subscriber
+    write = subscriber._write_copy
+
+    def close_meanwhile(deadline):
+        worker.close()  # as another thread may
+        with pytest.raises(jlog.SubscriberBusy):  # else a Reader might go back, and lose that to the copy that is written
+            jlog.Reader(path, "billing")
+        write(deadline)
+
+    subscriber._write_copy = close_meanwhile
+    with pytest.raises(jlog.JournalClosed):
+        worker.ack(tasks, durable=True)
+    jlog.Reader(path, "billing").close()
