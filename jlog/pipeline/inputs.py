@@ -215,7 +215,7 @@ def check_bounds(start: str | None, until: str | None, sources: Sequence[str]) -
     for source in filter(is_topic, sources):
         _start_of_topic(start)
         if until is not None:
-            raise ValueError(f"--until cannot be with {source}: Spark reads a topic up to its present end")
+            raise ValueError(f"--until is not for {source}: Spark reads a topic up to its present end; leave it out")
 
 
 def _cores(spark: SparkSession) -> int:

@@ -96,7 +96,7 @@ def whole_lines(text: str) -> Iterator[str]:
     begun = ""
     for line in text.splitlines():
         begun += line
-        here = re.search(r"<<'?(\w+)", begun)
+        here = re.search(r"(?<!<)<<'?(\w+)", begun)
         if begun.endswith("\\") or not is_closed(begun) or (here and line != here[1]):
             begun += "\n"
         elif begun:

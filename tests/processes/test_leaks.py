@@ -47,7 +47,7 @@ turns({warm})
 before = synced()
 turns({turns})
 # A thread in the background may still have what it works on.
-wait_until(lambda: synced()[0] <= before[0] + 1, complaint=f"{{before[0]}} descriptors were open, and {{synced()[0]}} are")
+wait_until(lambda: synced()[0] <= before[0] + 1, seconds=100, complaint=f"{{before[0]}} descriptors were open, and more are")
 after = synced()
 assert after[1] <= before[1], f"{{before[1]}} mappings were there, and {{after[1]}} are"
 assert after[2] - before[2] < {growth}, f"{{after[2] - before[2]}} bytes more in {turns} turns"

@@ -35,7 +35,7 @@ class Pipeline:
         self._environment = {**os.environ, "JOURNAL": str(journal), "PYSPARK_PYTHON": sys.executable}
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The catalog is Spark's own that stays on the disk. With the default one, the next run would not know the tables."""
+        """Starts a run. Hive's catalog stays on the disk; with Spark's default one, the next run would not know the tables."""
         tool = Path(sys.executable).with_name("spark-pipelines")
         command = [str(tool), "--conf", "spark.sql.catalogImplementation=hive", "run"]
         return subprocess.Popen(command, cwd=self._folder, env=self._environment, start_new_session=True)
@@ -43,7 +43,7 @@ class Pipeline:
     def files(self) -> set[Path]:
         return set((self._folder / "spark-warehouse" / "orders").glob("*.parquet"))
 
-    def is_in(self, batch: int) -> bool:
+    def has_begun(self, batch: int) -> bool:
         return any(self._folder.glob(f"storage/**/offsets/{batch}"))
 
     def was_killed(self) -> bool:
@@ -52,7 +52,7 @@ class Pipeline:
         before: set[Path] | None = None
         try:
             while process.poll() is None:
-                if before is None and self.is_in(FATAL_BATCH):
+                if before is None and self.has_begun(FATAL_BATCH):
                     before = self.files()
                 if before is not None and self.files() != before:
                     return True
@@ -64,7 +64,6 @@ class Pipeline:
             process.wait()
 
     def rows(self) -> list[tuple[int, str]]:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
         spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", value=False).getOrCreate()
         try:
             found = spark.read.parquet(str(self._folder / "spark-warehouse" / "orders")).select("sequence", "value").collect()

@@ -78,7 +78,7 @@ class DeltaTable(CatalogTable):
 
     def exists(self) -> bool:
         if self._is_path:  # another pipeline may have made the log's directory, and its first version not yet
-            return self._files.exists(f"{self.name}/_delta_log") and self._version() >= 0
+            return self._files.exists(self._log_file(0)) or self._version() >= 0
         return bool(self._spark.catalog.tableExists(self.name))
 
     def state(self) -> TableState | None:
