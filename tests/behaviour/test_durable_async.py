@@ -150,9 +150,16 @@ def test_an_idle_thread_keeps_no_writer_open(path):
 
 def test_every_coroutine_gets_an_error_of_its_own_from_a_failed_fdatasync(path):
     run_python(f"""
-import asyncio
+import asyncio, threading
+from jlog.writer.syncing import AsyncSyncs
+run, appended = AsyncSyncs._run, threading.Event()
+AsyncSyncs._run = lambda syncs: appended.wait() and run(syncs)  # else it may fail before all are appended
+
 async def append():
-    calls = [writer.append_durable(b"value") for _ in range(3)]
+    calls = [asyncio.ensure_future(writer.append_durable(b"value")) for _ in range(3)]
+    while writer.next_sequence < len(calls):
+        await asyncio.sleep(0)
+    appended.set()
     return await asyncio.gather(*calls, return_exceptions=True)
 
 with jlog.Writer({str(path)!r}) as writer:
