@@ -56,6 +56,11 @@ def _name(name: str) -> str:
     return name + ".work"
 
 
+def _temporary(name: str) -> str:
+    """The name of a file that is being written. Copies of two subscribers are written at once, also by one process."""
+    return f".{_name(name)}"
+
+
 def path_of(path: str, name: str) -> str:
     return os.path.join(path, FOLDER, _name(name))
 
@@ -96,7 +101,7 @@ def write(path: str, meta: Meta, name: str, copy: DurableCopy) -> None:
     """Replaces the file, durably and as a whole."""
     fields: dict[str, Any] = {"uuid": meta.uuid.hex(), **asdict(copy)}
     with Directory(path, FOLDER, make=True) as directory:
-        with directory.made(_name(name), f".{os.getpid()}.new") as fd:
+        with directory.made(_name(name), _temporary(name)) as fd:
             fields |= {"inode": os.fstat(fd).st_ino, "birth_us": birth_us(fd)}
             body = json.dumps(fields).encode()
             write_whole(fd, b"jlog work %d crc32c=%08x\n" % (VERSION, crc32c(body)) + body, 0)
@@ -119,7 +124,7 @@ def forget(path: str, meta: Meta, name: str) -> None:
 
 def remove(path: str, name: str) -> None:
     """Removes the files of a removed subscriber."""
-    for file in (window_path(path, name), path_of(path, name)):
+    for file in (window_path(path, name), path_of(path, name), os.path.join(path, FOLDER, _temporary(name))):
         with suppress(FileNotFoundError):
             os.unlink(file)
 

@@ -12,6 +12,7 @@ import pytest
 
 import jlog
 from conftest import SMALL
+from jlog.positions import work_files
 
 
 @pytest.fixture
@@ -154,6 +155,27 @@ def test_a_record_that_is_free_again_is_found_after_the_end_that_was_read_before
         writer.append(b"2")
         worker.take()[0].nack(delay=0)
         assert [task.value for task in worker.take()] == [b"2"]
+
+
+def test_durable_acks_of_two_subscribers_at_once_keep_both(path, monkeypatch):
+    fill(path)
+    birth_us = work_files.birth_us
+    with jlog.Worker(path, "one") as one, jlog.Worker(path, "other") as other:
+        given = one.take(5)
+
+        def meanwhile(fd):
+            monkeypatch.setattr(work_files, "birth_us", birth_us)
+            other.ack(other.take(2), durable=True)  # as another thread may
+            return birth_us(fd)
+
+        monkeypatch.setattr(work_files, "birth_us", meanwhile)
+        one.ack(given, durable=True)
+    for name, finished in (("one", 5), ("other", 2)):
+        (path / "work" / f"{name}.window").unlink()
+        with jlog.Worker(path, name) as again:
+            assert again.committed == finished
+            assert sequences(again.take(1, timeout=0)) == [finished]
+    assert sorted(os.listdir(path / "work")) == ["one.window", "one.work", "other.window", "other.work"]
 
 
 def test_tasks_of_another_worker_are_refused(path):
