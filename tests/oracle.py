@@ -22,12 +22,12 @@ import cramjam
 import google_crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 VERSION = 1
 NONE = 2**64 - 1
 NO_TIME = -(2**63)
-NAMES = re.compile(r"journal\.meta|precommit|bounds|lock|subscribers|checkpoints|quarantine|[0-9]{20}\.(seg|idx)")
+NAMES = re.compile(r"journal\.meta|precommit|bounds|lock|ids|work|subscribers|checkpoints|quarantine|[0-9]{20}\.(seg|idx)")
 COPY_BYTES = 4096
 PAGE_BYTES = 4096
 SLOT_BYTES_AT, SLOT_BYTES = 64, 1024  # of `lock`
@@ -911,7 +911,17 @@ def load(path: str | os.PathLike[str], *, strict: bool, page: bool = True) -> Co
     contents.leftovers += [os.path.join(path, name) for name in sorted(os.listdir(path)) if not NAMES.fullmatch(name)]
     contents.subscribers = read_positions(path, "subscribers", uuid, strict)
     contents.checkpoints = read_positions(path, "checkpoints", uuid, strict)
+    work = os.path.join(path, "work")
+    names = sorted(os.listdir(work)) if os.path.isdir(work) else []
+    contents.leftovers += [os.path.join(work, name) for name in names if not is_work(name, contents.subscribers)]
     return contents
+
+
+def is_work(name: str, subscribers: Iterable[str]) -> bool:
+    """Whether it is one of the two files of a shared subscriber, or what a killed process left of the second one, which the
+    next one replaces."""
+    subscriber, _, kind = name.removeprefix(".").rpartition(".")
+    return kind in ("window", "work") and subscriber in subscribers
 
 
 def apply_changes(state: dict[bytes, bytes], changes: list[Change]) -> None:

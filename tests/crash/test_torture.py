@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from torture.accounts import Accounts
+from torture.history import History
 from torture.plan import Plan, Size
 from torture.records import Wrong
+from torture.sequences import SEEN, Sequences
 
 TORTURE = Path(__file__).parents[2] / "tools" / "torture.py"
 # The rounds of this seed end with a reboot, a kill and a reboot, a pause, and in order.
-SMALL = ["--seed", "52", "--lives", "1", "--rounds", "4", "--round-seconds", "1", "--producers", "2"]
+SMALL = ["--seed", "2242", "--lives", "1", "--rounds", "4", "--round-seconds", "1", "--producers", "2"]
 EVENTS = r"(\d+) kills, (\d+) stops, (\d+) times with failing system calls, .* (\d+) reboots, (\d+) copies opened"
 
 
@@ -81,3 +83,95 @@ def test_a_number_that_is_given_to_two_records_is_wrong(accounts):
 def test_a_stated_gap_is_not_a_lost_record(accounts):
     accounts.gaps.add((3, 100))
     subscriber(accounts, "o 3", "r 100 000000dd")
+
+
+def test_an_id_that_is_acknowledged_at_two_places_is_wrong(accounts):
+    accounts.hear_writer("w", ["@ id-7", "= id-7 3 000000dd", "@ id-7", "= id-7 3 000000dd"])
+    with pytest.raises(Wrong, match="appended id id-7 at 4, and it was 3 before"):
+        accounts.hear_writer("v", ["@ id-7", "= id-7 4 000000dd"])
+
+
+# --- What workers did -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def history():
+    """Records 0 to 2, of which 0 and 1 have the same key."""
+    sequences = Sequences()
+    for sequence in range(3):
+        sequences.know(sequence, sequence + 0xA0, SEEN, "test")
+    return History(sequences, is_keyed=True)
+
+
+RECORDS = ["0:k:a0", "1:k:a1", "2:-:a2"]
+
+
+def taken(at, *sequences, lease=0):
+    """The line of a call that began a moment before."""
+    return " ".join(["t", str(at), "1", str(at - 1), str(lease), *(RECORDS[sequence] for sequence in sequences)])
+
+
+def hear(history, dead=(), **children):
+    for child, lines in children.items():
+        history.hear(child, lines, is_dead=child in dead)
+    history.judge(0)
+
+
+@pytest.mark.parametrize(
+    ("dead", "children"),
+    [
+        ("", {"a": [taken(10, 0), "F 11 9 0", "f 12 9 0", taken(14, 1, 2), "F 15 13 1 2", "f 16 13 1 2"]}),
+        ("", {"a": [taken(10, 0), "b 11 9 0"], "b": [taken(20, 0), "F 21 19 0", "x 22 19 0"]}),
+        ("a", {"a": [taken(10, 0)], "b": [taken(20, 0), "F 21 19 0", "f 22 19 0"]}),
+        ("a", {"a": [taken(10, 0), "F 11 9 0"], "b": [taken(20, 0), "F 21 19 0", "f 22 19 0", taken(30, 1)]}),
+        ("", {"a": [taken(10, 0), "q 11 1"], "b": [taken(20, 0)]}),
+        ("", {"a": [taken(10, 0, lease=5), "F 25 9 0", "l 26 9 0"], "b": [taken(20, 0), "F 21 19 0", "f 22 19 0"]}),
+    ],
+    ids=["finished", "given back", "died with it", "died in its finish", "closed", "lease over"],
+)
+def test_what_workers_may_do_is_right(history, dead, children):
+    hear(history, dead, **children)
+
+
+@pytest.mark.parametrize(
+    ("dead", "children", "complaint"),
+    [
+        ("", {"a": [taken(10, 0), "F 11 9 0", "f 12 9 0"], "b": [taken(20, 0)]}, "record 0 was finished at 12"),
+        ("", {"a": [taken(10, 0)], "b": [taken(20, 0)]}, "was handed to .* while .* had it"),
+        ("", {"a": [taken(10, 0, lease=50)], "b": [taken(20, 0)]}, "was handed to .* while .* had it"),
+        ("", {"a": [taken(10, 0, lease=5), "F 25 9 0", "f 26 9 0"], "b": [taken(20, 0)]}, "which it had lost"),
+        ("", {"a": [taken(10, 0)], "b": [taken(20, 1)]}, "1 was handed out, and 0, .* was not finished"),
+        ("a", {"a": [taken(10, 0), "F 11 9 0"], "b": [taken(20, 1), taken(30, 0)]}, "0 was handed out after 1"),
+        ("", {"a": [taken(10, 0).replace("a0", "a5")]}, "sequence 0 was given twice"),
+    ],
+    ids=["again", "two at once", "two in a lease", "after its lease", "key held", "key late", "another record"],
+)
+def test_what_workers_may_not_do_is_wrong(history, dead, children, complaint):
+    with pytest.raises(Wrong, match=complaint):
+        hear(history, dead, **children)
+
+
+def test_what_nobody_finished_is_known(history):
+    hear(history, dead="a", a=[taken(10, 0), "F 11 9 0", "f 12 9 0", taken(20, 1, 2), "F 21 19 2"])
+    assert history.unfinished(0) == 1
+    assert [history.is_finished(sequence) for sequence in range(3)] == [True, False, False]
+
+
+def test_a_reboot_forgets_the_finishes_that_were_not_synced(history):
+    hear(history, a=[taken(10, 0), "F 11 9 0", "f 12 9 0", "d 14 13", taken(20, 1), "F 21 19 1", "f 22 19 1"])
+    history.reboot()
+    hear(history, b=[taken(30, 1)])
+    with pytest.raises(Wrong, match="record 0 was finished at 12"):
+        hear(history, b=[taken(40, 0)])
+
+
+@pytest.mark.parametrize(
+    ("letters", "complaint"),
+    [([], "records \\[0\\] were rejected"), ([(0, 0xA0)] * 2, "two dead letters"), ([(0, 0xA1)], "given twice")],
+    ids=["none", "two", "of another record"],
+)
+def test_a_rejected_record_has_its_letter_once(history, letters, complaint):
+    hear(history, a=[taken(10, 0), "F 11 9 0", "x 12 9 0"])
+    history.check_letters([(0, 0xA0)])
+    with pytest.raises(Wrong, match=complaint):
+        history.check_letters(letters)

@@ -2,63 +2,15 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from torture.history import History
 from torture.records import Wrong
+from torture.sequences import ACKNOWLEDGED, SEEN, Sequences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-CHUNK = 1 << 12
-SEEN, ACKNOWLEDGED = 1 << 32, 1 << 33
-
-
-class Sequences:
-    """Holds what is known of each sequence: a digest, and whether the record was acknowledged or only seen. It is sparse."""
-
-    def __init__(self) -> None:
-        self._chunks: dict[int, array[int]] = {}
-        self.count = 0
-        self.end = 0
-
-    def know(self, sequence: int, digest: int, mark: int, source: str) -> None:
-        number, at = divmod(sequence, CHUNK)
-        chunk = self._chunks.get(number)
-        if chunk is None:
-            chunk = self._chunks[number] = array("Q", bytes(8 * CHUNK))
-        known = chunk[at]
-        if known and known & 0xFFFFFFFF != digest:
-            raise Wrong(
-                f"sequence {sequence} was given twice: {source} has a record with the checksum {digest:08x}, another "
-                f"one with {known & 0xFFFFFFFF:08x} was {'acknowledged' if known & ACKNOWLEDGED else 'read'} there"
-            )
-        if not known:
-            self.count += 1
-            self.end = max(self.end, sequence + 1)
-        chunk[at] = known | digest | mark
-
-    def at(self, sequence: int) -> int:
-        """Returns the digest of a sequence; 0 if nothing is known of it."""
-        number, at = divmod(sequence, CHUNK)
-        chunk = self._chunks.get(number)
-        return 0 if chunk is None else chunk[at]
-
-    def known_from(self, first: int, end: int | None = None) -> Iterator[int]:
-        """Yields every known sequence in this range."""
-        end = self.end if end is None else end
-        for number in sorted(self._chunks):
-            base = number * CHUNK
-            if base + CHUNK <= first or base >= end:
-                continue
-            for at, known in enumerate(self._chunks[number]):
-                if known and first <= base + at < end:
-                    yield base + at
-
-    def is_gap(self, first: int, end: int) -> bool:
-        """Returns whether no record was ever seen in this range."""
-        return first <= end and next(self.known_from(first, end), None) is None
+    from collections.abc import Iterable
 
 
 @dataclass
@@ -83,13 +35,15 @@ class Seat:
 class Accounts:
     """The accounts of one journal. Raises Wrong as soon as two of them contradict each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_keyed: bool = False) -> None:
         self.sequences = Sequences()
         self.writers: dict[str, WriterAccount] = {}
         self.stored: dict[bytes, tuple[int, bytes]] = {}  # state: key -> (sequence of its unit, value)
         self.seats: dict[str, Seat] = {}
         self.errors: dict[int, int] = {}  # errno -> how often
         self.gaps: set[tuple[int, int]] = set()  # every gap that the journal has ever stated
+        self.history = History(self.sequences, is_keyed=is_keyed)
+        self.once: dict[str, int] = {}  # id -> sequence
 
     # --- Writers -------------------------------------------------------------------------------------------------
 
@@ -99,6 +53,9 @@ class Accounts:
             kind, *words = line.split()
             if kind == "!":
                 self._error(words)
+                continue
+            if kind in ("@", "="):
+                self._hear_once(writer, kind, words)
                 continue
             account.last = int(words[0])
             if kind == "-":
@@ -111,6 +68,17 @@ class Accounts:
                 self.sequences.know(sequence + at, int(digest, 16), ACKNOWLEDGED, f"{writer} unit {words[0]}")
             if has_state:
                 self.store(writer, account.last, sequence)
+
+    def _hear_once(self, writer: str, kind: str, words: list[str]) -> None:
+        """Hears of an append with an id, which is a writer of its own with one unit."""
+        identity = words[0]
+        account = self.writers.setdefault(identity, WriterAccount())
+        if kind == "=":
+            sequence, digest = int(words[1]), int(words[2], 16)
+            if self.once.setdefault(identity, sequence) != sequence:
+                raise Wrong(f"{writer} appended id {identity} at {sequence}, and it was {self.once[identity]} before")
+            account.last = 0
+            self.sequences.know(sequence, digest, ACKNOWLEDGED, f"{writer} id {identity}")
 
     def store(self, writer: str, unit: int, sequence: int) -> None:
         key = writer.partition(".")[0].encode()

@@ -22,6 +22,7 @@ from torture.mirror import mirror
 from torture.mover import move
 from torture.producer import Producer
 from torture.subscriber import subscribe
+from torture.worker import Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,9 @@ def threads_of(spec: dict[str, Any], gate: Gate) -> list[Callable[[], None]]:
             for name in spec["writers"]
         ]
     log = Log(f"{spec['logs']}/{spec['name']}.seen")
+    if spec["role"] == "worker":
+        crew = Crew(spec, gate, log)
+        return [lambda thread=thread: crew.run(thread) for thread in range(spec["threads"])]  # type: ignore[misc]
     play = {"keeper": keep, "mirror": mirror, "mover": move, "subscriber": subscribe}[spec["role"]]
     return [lambda: play(spec, gate, log)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ import jlog
 import oracle
 from crash.copies import under_another_boot_id
 from crash.flips import check_flips
-from crash.tampering import another_boot, copy, copy_of_killed
+from crash.tampering import BOOT_ID_AT, another_boot, change, copy, copy_of_killed
 from processes.units import check_whole, part_of
-from torture.accounts import ACKNOWLEDGED, SEEN
-from torture.records import Wrong, check_record, identity_of
+from torture.records import CRC_BYTES, Wrong, check_record, identity_of
+from torture.sequences import ACKNOWLEDGED, SEEN
+from torture.worker import NAME, drain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
     from torture.accounts import Accounts
     from torture.crew import Counts
+
+DRAIN_SECONDS = 120.0  # guards against a record that is never handed out
 
 
 class Judge:
@@ -46,6 +50,7 @@ class Judge:
         if not report.ok:
             raise Wrong(f"verify: {report}")
         self._check_state(journal.state())
+        self._check_work(first)
         self._check_hold(first)
         if self._archive is not None:
             self._check_archive(records)
@@ -110,10 +115,42 @@ class Judge:
 
     def _check_hold(self, first: int) -> None:
         held = self.accounts.held()
+        unfinished = self.accounts.history.unfinished(0)
+        if unfinished is not None:
+            held = unfinished if held is None else min(held, unfinished)
         if held is not None and first > held and not self._may_lose:
             held = self.accounts.behind_gaps(held)
             if first > held:
                 raise Wrong(f"the journal begins at {first}, and a subscriber has not committed {held}")
+
+    def _check_work(self, first: int) -> None:
+        """Checks what the workers did, and that the committed position of their subscriber follows from it."""
+        history = self.accounts.history
+        with jlog.Reader(f"{self.path}-dead") as letters:
+            history.check_letters([_letter_of(record) for record in letters])
+        history.judge(0 if not self._may_lose else first)
+        committed = jlog.Journal(self.path).subscribers()[NAME].sequence
+        held = history.unfinished(first if self._may_lose else 0)
+        if held is not None and committed > held:
+            raise Wrong(f"the workers' position is {committed}, and record {held} was not finished")
+        if history.is_finished(committed) and not history.is_fresh:
+            raise Wrong(f"the workers' position is {committed}, which is finished")
+
+    def drain(self) -> None:
+        """Checks that a worker which comes when all are gone is handed every record that is unfinished."""
+        lines: list[str] = []
+        history, guard = self.accounts.history, time.monotonic() + DRAIN_SECONDS
+
+        def is_over() -> bool:
+            history.hear("the judge", lines)
+            lines.clear()
+            history.judge(self._checked_from if self._may_lose else 0)
+            left = history.unfinished(self._checked_from)
+            if left is not None and time.monotonic() > guard:
+                raise Wrong(f"record {left} is not finished, and no worker is handed it")
+            return left is None
+
+        drain(self.path, lambda *words: lines.append(" ".join(map(str, words))), is_over)
 
     def _check_archive(self, records: list[jlog.Record]) -> None:
         """Checks that every record that left the journal is archived."""
@@ -185,6 +222,15 @@ class Judge:
             self.accounts.gaps.add((reader.position, contents.bounds.reservation_limit))
         if os.path.exists(self.path / "precommit"):
             another_boot(self.path)
+        for window in (self.path / "work").glob("*.window"):
+            change(window, BOOT_ID_AT, b"an earlier boot.")
+        self.accounts.history.reboot()
+
+
+def _letter_of(record: jlog.Record) -> tuple[int, int]:
+    """Returns the sequence and the digest of the record of which this is the dead letter."""
+    headers = dict(record.headers)
+    return int(headers["jlog.work.sequence"] or b""), int((record.value or b"")[-CRC_BYTES:], 16)
 
 
 def _repaired(journal: Path, target: Path) -> Path:

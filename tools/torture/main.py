@@ -52,6 +52,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--journals", type=int, default=Size.journals, help="of each life: %(default)s")
     parser.add_argument("--producers", type=int, default=Size.producers, help="of each journal: %(default)s")
     parser.add_argument("--subscribers", type=int, default=Size.subscribers, help="of each journal: %(default)s")
+    parser.add_argument("--workers", type=int, default=Size.workers, help="of each journal: %(default)s")
     parser.add_argument("--rounds", type=int, default=Size.rounds, help="of each life: %(default)s")
     parser.add_argument("--round-seconds", type=float, default=Size.round_seconds, help="%(default)s")
     parser.add_argument("--faults", type=float, default=Size.faults_a_second, help="a second: %(default)s")
@@ -60,7 +61,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME",
-        help="leave out an action (append, extend, arrow, ingest, flush, sync, roll, close, drop, pickle, fork, clean, "
+        help="leave out an action (append, once, extend, arrow, ingest, flush, sync, roll, close, drop, pickle, fork, clean, "
         "archive, verify, look, backup, restore), a fault (kill, stop, errors, full, reboot), or an error (EIO, file.sync, …)",
     )
     return parser.parse_args(given)
@@ -96,6 +97,7 @@ def _run(options: argparse.Namespace, path: Path, stack: ExitStack) -> bool:
         journals=options.journals,
         producers=options.producers,
         subscribers=options.subscribers,
+        workers=options.workers,
         rounds=rounds,
         round_seconds=options.round_seconds,
         faults_a_second=options.faults,

@@ -36,6 +36,11 @@ KILL_POINTS = (
     "takeover.derived",
     "takeover.unlinked",
     "takeover.replaced",
+    "window.passing",
+    "window.passed",
+    "window.returning",
+    "window.finishing",
+    "window.finished",
     "recovery.begun",
     "file.read",
     "file.write",
@@ -102,6 +107,7 @@ class Size:
     journals: int = 2
     producers: int = 3
     subscribers: int = 4
+    workers: int = 2
     rounds: int = 16
     round_seconds: float = 3.0
     faults_a_second: float = 3.0
@@ -141,6 +147,8 @@ class Plan:
                 spec["subscriber"] = f"{journal}-s{i}"
             spec["may_lose"] = journal == "lossy" or (not named and kind != "archive")
             places.append(Place(f"{journal}-s{i}", "subscriber", journal, i == 0, spec))
+        may_lose = {"may_lose": journal == "lossy"}
+        places += [Place(f"{journal}-w{i}", "worker", journal, i == 0, may_lose) for i in range(self.size.workers)]
         places.append(Place(f"{journal}-k0", "keeper", journal, False, {}))
         if journal == self.journals[0]:
             places.append(Place(f"{journal}-v0", "mover", journal, False, {}))
@@ -159,6 +167,10 @@ class Plan:
         kept = {"limit_bytes": LIMIT_BYTES}
         at_times = {"archive_on_roll": True} if journal == "archived" else {}
         return [kept, {**kept, **at_times, "max_bytes": LIMIT_BYTES // 2}, {**kept, **at_times, "max_age": 1}]
+
+    def order(self, journal: str) -> str:
+        """Returns the order of the journal's shared subscriber."""
+        return Random(f"order {self.seed} {journal}").choice(("any", "key"))
 
     def child(self, place: Place, incarnation: int) -> dict[str, Any]:
         """Returns the specification of the next child in this place, with the `failpoints` that it has from its start."""
@@ -179,6 +191,8 @@ class Plan:
             spec["threads"] = chance.choice((1, 2, 3))
             spec["objects"] = chance.choice((1, spec["threads"]))
             spec["writers"] = [f"{place.name}{'abc'[i]}.{incarnation}" for i in range(spec["threads"])]
+        elif place.role == "worker":
+            spec["threads"] = chance.choice((1, 2))
         return spec
 
     def _born_with(self, chance: Random) -> str:

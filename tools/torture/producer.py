@@ -1,7 +1,8 @@
 """A producer: threads that append in all ways, and write down the acknowledgements.
 
 A thread's lines: `+ unit parts sequence has_state digests…` was acknowledged; `~ …` is in the journal and perhaps not durable;
-`- unit` has raised, and none of it may ever be read; `! errno` is the error that was raised.
+`- unit` has raised, and none of it may ever be read; `@ id` is about to be appended, and may be there already;
+`= id sequence digest` was acknowledged; `! errno` is the error that was raised.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 NOT_DURABLE = re.compile(r"from sequence (\d+) on, and they can be")
 AGAIN_SECONDS = 0.02
 ALL_CLOSED_SECONDS = 1.0  # seconds that a writer stays closed after a failed sync, at most: at some time all are closed
+IDS_A_SECOND, IDS_AT_ONCE = 20, 100
 FORK_SECONDS = 30.0  # guards against a child that hangs
 
 
@@ -73,6 +75,7 @@ class Thread:
         """Returns all kinds of calls, and how often each is made."""
         return {
             "append": (40, self._append),
+            "once": (10, self._append_once),
             "extend": (30, self._extend),
             "arrow": (6, self._extend_arrow),
             "ingest": (2, self._ingest),
@@ -224,6 +227,19 @@ class Thread:
                 "timestamp_us": content.timestamp_us,
             }
         self._acknowledged(contents, False, lambda: writer.append(content.value, **more))
+
+    def _append_once(self, writer: jlog.Writer) -> None:
+        """Appends with an id of this moment, as others do too. What it appends follows from the id."""
+        identity = f"id-{int(time.monotonic() * IDS_A_SECOND) - self._chance.randrange(IDS_AT_ONCE)}"
+        chance = Random(f"{self._spec['seed']} {identity}")
+        times_us = tuple(self._spec["times_us"])
+        (content,) = contents_of(
+            chance, identity, 0, 1, size=100, has_state=False, times_us=times_us, identity=identity.encode()
+        )
+        more = {"key": content.key, "headers": content.headers, "timestamp_us": content.timestamp_us}
+        self._log("@", identity)
+        sequence = writer.append(content.value, id=identity.encode(), **more)
+        self._log("=", identity, sequence, f"{content.digest:08x}")
 
     def _extend(self, writer: jlog.Writer) -> None:
         has_state = self._chance.random() < 0.3

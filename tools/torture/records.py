@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import jlog
 
+ID_HEADER = "jlog.id"
 CRC_BYTES = 8  # in hexadecimal digits
 # Errors of a full disk, a process without descriptors, and a broken disk.
 EXPECTED = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM}
@@ -44,14 +45,23 @@ def contents_of(
     size: int,
     has_state: bool,
     times_us: tuple[int, int] | None,
+    identity: bytes | None = None,
 ) -> list[Content]:
     """Returns the records of a unit. times_us: the range of their explicit times; None: values alone, without key, headers
-    or time."""
+    or time. identity: the id with which they are appended."""
     heads = values_of(writer, unit, parts, has_state=has_state)
-    return [_content_of(chance, writer, part, head, size, times_us) for part, head in enumerate(heads)]
+    return [_content_of(chance, writer, part, head, size, times_us, identity) for part, head in enumerate(heads)]
 
 
-def _content_of(chance: Random, writer: str, part: int, head: bytes, size: int, times_us: tuple[int, int] | None) -> Content:
+def _content_of(
+    chance: Random,
+    writer: str,
+    part: int,
+    head: bytes,
+    size: int,
+    times_us: tuple[int, int] | None,
+    identity: bytes | None,
+) -> Content:
     key = headers = timestamp_us = None
     if times_us is not None:
         key = chance.choice((None, b"", writer.encode()))
@@ -62,7 +72,8 @@ def _content_of(chance: Random, writer: str, part: int, head: bytes, size: int, 
         body = body.ljust(size, b".")
     elif len(body) < size:
         body += chance.randbytes(size - len(body))
-    digest = digest_of(body, key, headers or ())
+    own = [] if identity is None else [(ID_HEADER, identity)]
+    digest = digest_of(body, key, [*own, *(headers or ())])
     return Content(body + b"%08x" % digest, key, headers, timestamp_us, digest)
 
 

@@ -22,6 +22,7 @@ from torture.plan import Plan, Round, Size
 from torture.producer import retention_of
 from torture.records import Wrong
 from torture.topic import Topic
+from torture.worker import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,8 +64,13 @@ class Life:
         if archive is not None:
             fields["archive"] = archive.as_uri()
         retention = retention_of(fields)
-        jlog.Journal.create(self.directory / journal, precommit=4 << 10, segment_bytes=16 << 10, retention=retention)
-        accounts = self._accounts[journal] = Accounts()
+        sizes = {"precommit": 4 << 10, "segment_bytes": 16 << 10}
+        jlog.Journal.create(self.directory / journal, retention=retention, **sizes)
+        letters = self.directory / f"{journal}-dead"
+        jlog.Journal.create(letters, **sizes)
+        order = self.plan.order(journal)
+        jlog.Worker(self.directory / journal, NAME, order=order, dead_letters=letters, backoff=(0.01, 0.2), window=2000).close()
+        accounts = self._accounts[journal] = Accounts(is_keyed=order == "key")
         self._judges.append(Judge(self.directory / journal, archive, accounts, may_lose=journal == "lossy"))
 
     def run(self) -> None:
@@ -129,6 +135,7 @@ class Life:
                 judge.judge_copies(self.directory / "scratch", self._counts)
         if round_.ending == "end":
             for judge in self._judges:
+                judge.drain()
                 judge.judge_leftovers()
                 judge.judge()
         if round_.ending != "stand":
@@ -147,7 +154,10 @@ class Life:
                 for writer in child.spec["writers"]:
                     self._accounts[child.place.journal].hear_writer(writer, child.lines(f"{writer}.acks"))
         for child in children:
-            if child.place.role != "producer":
+            if child.place.role == "worker":
+                lines = child.lines(f"{child.name}.seen")
+                self._accounts[child.place.journal].history.hear(child.name, lines, is_dead=child in self.crew.dead)
+            elif child.place.role != "producer":
                 self._listen_to_reader(child)
         self.crew.forget_the_dead()
         known = sum(accounts.sequences.count for accounts in self._accounts.values())
@@ -187,6 +197,8 @@ class Life:
         for accounts in self._accounts.values():
             for number, times in accounts.errors.items():
                 found[number] = found.get(number, 0) + times
+            for number in accounts.history.errors:
+                found[number] = found.get(number, 0) + 1
         return found
 
 
