@@ -159,3 +159,34 @@ with jlog.Writer(path, precommit=4 << 10, segment_bytes=8 << 10) as writer:
         assert len(list(reader)) == 10
 oracle.check_journal(path)
 """)
+
+
+def test_workers_lose_nothing_on_a_full_disk(on_small_disk):
+    """The window is a mapped file: a page of it for which there is no space would end the process."""
+    on_small_disk("""
+with jlog.Writer(path, precommit=4 << 10, segment_bytes=1 << 20) as writer:
+    fill(writer, 3000)
+fill_disk()
+assert full(lambda: jlog.Worker(path, "billing"))
+os.remove(ballast)
+with jlog.Worker(path, "billing") as worker:
+    fill_disk()
+    first = worker.take(3000, timeout=0)
+    assert len(first) == 1024  # so many entries the file begins with
+    assert worker.take(timeout=0) == []
+    worker.ack(first[24:])
+    more = worker.take(3000, timeout=0)
+    assert [task.sequence for task in more] == list(range(1024, 2024))
+    assert full(lambda: worker.ack(more, durable=True))
+    first[0].nack(delay=0)
+    first[1].ack()
+    assert worker.take()[0].sequence == 0
+with jlog.Worker(path, "billing") as worker:
+    held = worker.take(3000, timeout=0)
+    assert [task.sequence for task in held] == [0, *range(2, 24), *range(2024, 3000)]
+    assert full(lambda: worker.ack(held, durable=True))
+    os.remove(ballast)
+    worker.ack(held, durable=True)
+    assert worker.committed == 3000
+oracle.check_journal(path)
+""")

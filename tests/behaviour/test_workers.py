@@ -547,6 +547,33 @@ def test_a_window_cut_short_is_told(path, caplog):
     assert "it is cut off" in caplog.text
 
 
+def test_a_window_with_a_second_name_is_left_alone(path, tmp_path, caplog):
+    fill(path)
+    with open_worker(path) as worker:
+        worker.ack(worker.take(3))
+    other = tmp_path / "other"
+    os.link(window_of(path), other)
+    before = other.read_bytes()
+    with open_worker(path) as worker:
+        assert sequences(worker.take(100, timeout=0)) == list(range(3, 10))
+    assert other.read_bytes() == before
+    assert "it is a copy" in caplog.text
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda window: window.symlink_to(os.devnull)])
+def test_what_is_not_a_file_in_the_place_of_the_window_is_named(path, make):
+    fill(path)
+    with open_worker(path) as worker:
+        worker.ack(worker.take(3))
+    window_of(path).unlink()
+    make(window_of(path))
+    with pytest.raises(jlog.JournalError, match=r"billing\.window"):
+        open_worker(path)
+    os.rmdir(window_of(path)) if window_of(path).is_dir() else window_of(path).unlink()
+    with open_worker(path) as worker:
+        assert worker.committed == 3
+
+
 def test_in_a_copy_everything_from_the_committed_position_on_comes_again(path, tmp_path, caplog):
     fill(path)
     with open_worker(path, order="key") as worker:
