@@ -176,7 +176,7 @@ class SharedSubscriber:
         if copy is not None and copy.next_sequence is not None:
             unfinished, following = copy.unfinished, max(position, copy.next_sequence)
             self._position = position = max(position, min((entry[0] for entry in unfinished), default=following))
-        self.window.create(self.options.window, position)
+        self.window.create(self.options.window, position, key_order=self.options.order == "key")
         self.window.restore(unfinished, following)
 
     # --- The durable copy ------------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ struct jlog_window {
     uint32_t asleep;                                     /* not 0: a worker may sleep */
     uint32_t scout;                                      /* worker slot + 1 of the one that listens to the journal; 0: none */
     int64_t alarm_us;                                    /* CLOCK_BOOTTIME at which a sleeping worker will wake by itself */
+    int64_t looked_us;                                   /* CLOCK_BOOTTIME when a worker looked for dead ones last */
 
     struct jlog_worker_slot slots[JLOG_WORKERS_MAX] __attribute__((aligned(JLOG_WINDOW_SLOTS_OFFSET)));
 };

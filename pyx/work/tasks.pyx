@@ -284,9 +284,13 @@ cdef class TaskSource(TaskHolder):
         cdef list tasks
         cdef Window window = self.window
         cdef Waiting waiting = Waiting(self)
+        cdef int64_t now_us, look_after_us = 0
         try:
             while True:
-                window.bury_the_dead(boot_us())
+                now_us = boot_us()
+                if window.should_look(now_us, look_after_us):
+                    window.bury_the_dead(now_us)
+                look_after_us = SLICE_US  # one of the sleeping workers looks for all
                 waiting.prepare()
                 tasks = self.look(most)
                 if tasks or self.stopped or deadline.left_us(1) == 0 or (interrupt is not None and interrupt.raised):

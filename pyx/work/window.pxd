@@ -70,6 +70,7 @@ cdef extern from "work/window.h" nogil:
         uint32_t asleep
         uint32_t scout
         int64_t alarm_us
+        int64_t looked_us
         jlog_worker_slot slots[1024]
 
     struct jlog_taken:
@@ -117,7 +118,7 @@ cdef class Window:
     cdef uint32_t owner  # our worker slot + 1
     cdef object lock_timeout
     cdef bint burying
-    cdef int64_t looked_us  # when the dead were looked for last
+    cdef int64_t looked_us  # when this worker looked for dead ones last
 
     cdef int check(self) except -1
     cdef int lock(self) except -1
@@ -127,6 +128,7 @@ cdef class Window:
     cdef int take_over(self, uint32_t dead) noexcept
     cdef int grow(self) noexcept
     cdef int move_position(self, bint at_once) noexcept
+    cdef bint should_look(self, int64_t now_us, int64_t after_us) noexcept
     cdef bint bury_the_dead(self, int64_t now_us) except -1
 
 cdef int64_t boot_us() noexcept

@@ -133,7 +133,7 @@ cdef class Window:
                 raise Unusable("its entries contradict each other")
         return header.stored
 
-    def create(self, uint64_t limit, uint64_t first_sequence) -> None:
+    def create(self, uint64_t limit, uint64_t first_sequence, *, bint key_order) -> None:
         """Creates the file anew, with every record before this sequence finished. Called while no worker lives."""
         cdef bytes boot
         self.release()
@@ -155,6 +155,7 @@ cdef class Window:
         memcpy(page.boot_id, <const uint8_t *> boot, 16)
         page.device, page.inode = status.st_dev, status.st_ino
         page.limit, page.capacity = limit, JLOG_WINDOW_STEP
+        page.key_order = key_order  # restore() needs it: without it no record waits for another one
         page.next = first_sequence
         self.repair()
 
@@ -273,13 +274,17 @@ cdef class Window:
         if error != 0:
             raise OSError(error, os.strerror(error), self.locks.path)
 
+    cdef bint should_look(self, int64_t now_us, int64_t after_us) noexcept:
+        """Returns whether no worker has looked for dead ones for so long: a look asks the kernel about every worker."""
+        return <uint64_t> (now_us - self.page.looked_us) >= <uint64_t> after_us
+
     cdef bint bury_the_dead(self, int64_t now_us) except -1:
         """Frees what dead workers have. Returns whether there was anything."""
         cdef uint32_t slot, freed = 0
         if self.burying:
             return False
         self.burying = True
-        self.looked_us = now_us
+        self.looked_us = self.page.looked_us = now_us
         try:
             for slot in range(JLOG_WORKERS_MAX):
                 if self.page.slots[slot].pid == 0 or slot + 1 == self.owner:

@@ -522,6 +522,19 @@ def test_without_its_window_everything_from_the_committed_position_on_comes_agai
     assert "records that were finished may come again" in caplog.text
 
 
+def test_records_of_a_key_stay_in_order_in_a_window_from_the_durable_copy(path):
+    """As it is after another boot."""
+    fill(path, 3, [b"a", b"a", b"b"])
+    with open_worker(path, order="key") as worker:
+        assert sequences(tasks := worker.take(3, timeout=0)) == [0, 2]
+        worker.ack(tasks[1:], durable=True)
+    window_of(path).unlink()
+    with open_worker(path) as worker:
+        assert sequences(tasks := worker.take(3, timeout=0)) == [0]
+        tasks[0].ack()
+        assert sequences(worker.take(3, timeout=0)) == [1]
+
+
 @pytest.mark.parametrize("offset", [0, 8, 60, 100])
 def test_a_damaged_window_is_told_and_loses_nothing(path, caplog, offset):
     fill(path)
