@@ -144,13 +144,14 @@ class Judge:
         def is_over() -> bool:
             history.hear("the judge", lines)
             lines.clear()
-            history.judge(self._checked_from if self._may_lose else 0)
-            left = history.unfinished(self._checked_from)
+            first = jlog.Journal(self.path).first_sequence if self._may_lose else 0  # retention goes on meanwhile
+            history.judge(first)
+            left = history.unfinished(first)
             if left is not None and time.monotonic() > guard:
                 raise Wrong(f"record {left} is not finished, and no worker is handed it")
             return left is None
 
-        drain(self.path, lambda *words: lines.append(" ".join(map(str, words))), is_over)
+        drain(self.path, lambda *words: lines.append(" ".join(map(str, words))), is_over, may_lose=self._may_lose)
 
     def _check_archive(self, records: list[jlog.Record]) -> None:
         """Checks that every record that left the journal is archived."""

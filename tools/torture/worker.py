@@ -162,12 +162,17 @@ class Crew:
                 hand.ack(began, [task])
 
 
-def drain(path: Any, log: Log, is_over: Callable[[], bool]) -> None:
-    """Finishes all that is left, until `is_over` after a take that found nothing."""
+def drain(path: Any, log: Log, is_over: Callable[[], bool], *, may_lose: bool) -> None:
+    """Finishes all that is left, until `is_over` after a take that found nothing. may_lose: retention may have removed some."""
     with jlog.Worker(path, NAME) as worker:
         hand = Hand(worker, 1, None, log)
         while True:
-            began, tasks = hand.take(500)
+            try:
+                began, tasks = hand.take(500)
+            except jlog.PositionLost:
+                if not may_lose:
+                    raise
+                continue  # it is raised once
             if not tasks and is_over():
                 break
             hand.ack(began, tasks)
