@@ -291,6 +291,7 @@ cdef class TaskSource(TaskHolder):
                 if window.should_look(now_us, look_after_us):
                     window.bury_the_dead(now_us)
                 look_after_us = SLICE_US  # one of the sleeping workers looks for all
+                window.looked_us = now_us  # so that look() does not do it either
                 waiting.prepare()
                 tasks = self.look(most)
                 if tasks or self.stopped or deadline.left_us(1) == 0 or (interrupt is not None and interrupt.raised):
