@@ -30,7 +30,7 @@ from jlog.options import (
     retention_fields,
     retention_of,
 )
-from jlog.positions import position_files, work_files
+from jlog.positions import owners, position_files, work_files
 from jlog.positions.names import Start, check_name, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, PositionFile
 from jlog.positions.start import find_start, find_time
@@ -237,6 +237,7 @@ class Journal:
             try:
                 position_files.remove(self._path, SUBSCRIBER, name)
                 work_files.remove(self._path, name)
+                owners.release(self._path, name)
             finally:
                 file.close()
         clean_if_free(self._path)
@@ -255,6 +256,7 @@ class Journal:
             try:
                 sequence = self._kept(find())
                 work_files.forget(self._path, self._meta, name)
+                owners.release(self._path, name)
                 file.write(sequence)
                 file.sync()
             finally:

@@ -97,6 +97,7 @@ class Inputs:
             return
         reader = StreamReader(_schema(), {**self._options, **_bound("starting", self._plan.start)})
         first = reader.initialOffset()
+        reader.check_owner()  # a pipeline that is refused keeps no place
         self._checkpoint.keep_first(first)
         gone = ", ".join(f"{name} from {at['sequence']} on" for name, at in first.items() if at["sequence"])
         if self._query != RECORDS and gone:
@@ -124,13 +125,13 @@ class Inputs:
         self._checkpoint.keep_topics({name: at for name, at in found.items() if name in topics})
 
     def _move_back(self, path: str, sequence: int) -> None:
-        """Moves the subscriber to where the query begins, if the pipeline before has moved it further."""
+        """Takes the subscriber over from the pipeline before, and moves it to where the query begins, if it is further."""
         subscriber = subscriber_of(self._plan, self._query)
         if subscriber is not None:
             journal = jlog.Journal(path)
             found = journal.subscribers().get(subscriber)
-            if found is not None and found.sequence > sequence:
-                journal.set_subscriber(subscriber, sequence)
+            if found is not None:
+                journal.set_subscriber(subscriber, min(found.sequence, sequence))
 
     def sample(self, spark: SparkSession, batch: DataFrame) -> list[bytes]:
         """Returns values of records from where the query began to the sources' present ends. Where a source gives none, the

@@ -255,6 +255,75 @@ def test_a_subscriber_that_something_else_has_moved_ends_the_query_or_is_logged(
     assert re.search(told, caplog.text)
 
 
+def test_a_second_query_with_the_same_subscriber_is_refused(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = stream(root / "large", subscriber="lake", maxRecordsPerTrigger=30, checkpointLocation="/checkpoints/first")
+    end = first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())
+    first.commit(end)
+    told = r"the subscriber lake belongs to the query \w{8}, whose checkpoint is /checkpoints/first \(on .*, since .*\), and"
+    second = stream(root / "large", subscriber="lake", maxRecordsPerTrigger=30)
+    with pytest.raises(JournalError, match=rf"{told}.* jlogtool subscriber set {root}/large lake 30"):
+        second.latestOffset(second.initialOffset(), second.getDefaultReadLimit())
+    assert jlog.Journal(root / "large").subscribers()["lake"].sequence == 30
+    lenient = stream(root / "large", subscriber="lake", failOnDataLoss="false")
+    lenient.latestOffset(lenient.initialOffset(), ReadAllAvailable())
+    assert re.search(told, caplog.text)
+
+
+def test_a_query_gets_its_subscriber_where_spark_asks_for_the_next_batch(root: Path) -> None:
+    """As at the end of a run, before the commit of the last batch."""
+    readers = [stream(root / "large", subscriber="lake") for _ in range(2)]
+    begins = [reader.initialOffset() for reader in readers]
+    end = readers[0].latestOffset(begins[0], ReadAllAvailable())
+    other = readers[1].latestOffset(begins[1], ReadAllAvailable())  # neither has it yet
+    readers[0].latestOffset(end, ReadAllAvailable())
+    with pytest.raises(JournalError, match="belongs to the query"):
+        readers[1].commit(other)
+
+
+def test_of_two_queries_that_begin_at_once_the_first_commit_gets_the_subscriber(root: Path) -> None:
+    readers = [stream(root / "large", subscriber="lake") for _ in range(2)]
+    ends = [reader.latestOffset(reader.initialOffset(), ReadAllAvailable()) for reader in readers]
+    readers[0].commit(ends[0])
+    with pytest.raises(JournalError, match="belongs to the query"):
+        readers[1].commit(ends[1])
+    readers[0].commit(ends[0])
+
+
+def test_a_query_that_starts_again_keeps_its_subscriber(root: Path) -> None:
+    """The checkpoint keeps its id, also where the first run ended before a commit."""
+    first = stream(root / "large", subscriber="lake", maxRecordsPerTrigger=30)
+    one = first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())
+    again = stream(root / "large", subscriber="lake", maxRecordsPerTrigger=30)
+    assert rows(again, again.initialOffset(), one) == list(range(30))
+    again.commit(one)
+    two = again.latestOffset(one, again.getDefaultReadLimit())
+    third = stream(root / "large", subscriber="lake", maxRecordsPerTrigger=30)
+    assert reached(third.latestOffset(two, third.getDefaultReadLimit())) == {"large": 90}
+    assert jlog.Journal(root / "large").subscribers()["lake"].sequence == 60
+
+
+def test_a_checkpoint_from_before_owners_gets_its_subscriber(root: Path) -> None:
+    jlog.Journal(root / "large").add_subscriber("lake", 10)
+    old = {name: {**at, "sequence": 10} for name, at in stream(root / "large").initialOffset().items()}
+    reader = stream(root / "large", subscriber="lake")
+    end = reader.latestOffset(old, ReadAllAvailable())
+    reader.commit(end)
+    other = stream(root / "large", subscriber="lake")
+    with pytest.raises(JournalError, match="belongs to the query"):
+        other.latestOffset(old, ReadAllAvailable())
+
+
+def test_a_subscriber_that_was_set_or_created_anew_is_free(root: Path) -> None:
+    journal = jlog.Journal(root / "large")
+    for release in (lambda: journal.set_subscriber("lake", 30), lambda: journal.remove_subscriber("lake")):
+        reader = stream(root / "large", subscriber="lake", maxRecordsPerTrigger=30)
+        reader.commit(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))
+        release()
+    reader = stream(root / "large", subscriber="lake")
+    reader.commit(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
+    assert journal.subscribers()["lake"].sequence == 100
+
+
 def test_removed_records_are_not_blamed_on_the_subscriber_that_did_its_work(tmp_path: Path) -> None:
     """A second query of the same name has passed them."""
     with jlog.Writer(tmp_path / "orders", segment_bytes=4096) as writer:
@@ -267,6 +336,20 @@ def test_removed_records_are_not_blamed_on_the_subscriber_that_did_its_work(tmp_
         other.commit(150)
     jlog.Journal(tmp_path / "orders").clean()
     with pytest.raises(JournalError, match="lake stands at 150, ahead of this query at 0"):
+        reader.partitions(begin, end)
+
+
+def test_removed_records_that_the_subscriber_has_not_passed_are_explained(tmp_path: Path) -> None:
+    retention = jlog.Retention(max_bytes=8192, keep_for_subscribers=False)
+    with jlog.Writer(tmp_path / "orders", segment_bytes=4096, retention=retention) as writer:
+        writer.extend([b"x" * 100] * 10)
+        reader = stream(tmp_path / "orders", subscriber="lake")
+        begin = reader.initialOffset()
+        end = reader.latestOffset(begin, ReadAllAvailable())
+        for _ in range(20):
+            writer.extend([b"x" * 100] * 10)
+    first = jlog.Journal(tmp_path / "orders").first_sequence
+    with pytest.raises(PositionLost, match=rf"from 0 to {first - 1} are gone, though the subscriber lake .* \(drop_unread\)"):
         reader.partitions(begin, end)
 
 

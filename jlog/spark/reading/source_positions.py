@@ -20,6 +20,11 @@ def before_the_first() -> dict[str, Any]:
     return {"sequence": 0, "uuid": None, "epoch": None}
 
 
+def query_of(positions: SourcePosition) -> str | None:
+    """Returns the id of the query with a subscriber that these are positions of; None where they do not have it."""
+    return next((str(at["query"]) for at in positions.values() if "query" in at), None)
+
+
 def resume(source: SparkSource, source_position: dict[str, Any], end: int, *, fail_on_data_loss: bool) -> int:
     """Returns the sequence to go on with. `end` is that of all records. Raises JournalError where the journal does not contain
     the records that the query has had."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from jlog.spark.reading.limits import TriggerLimits
 from jlog.spark.reading.options import EARLIEST, LATEST, parse
 from jlog.spark.reading.plan import Range, RangePiece, partitions_of, pieces_of
 from jlog.spark.reading.scan import read_partition
-from jlog.spark.reading.source_positions import SourcePosition, before_the_first, resume, source_position_of
+from jlog.spark.reading.source_positions import SourcePosition, before_the_first, query_of, resume, source_position_of
 from jlog.spark.reading.sources import SparkSource, bound_of, check_names, sources_of
 from jlog.spark.reading.spark_archive import SparkArchive
 from jlog.spark.reading.subscription import Subscription
@@ -53,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._subscription = Subscription(
             self._options.subscriber, self._options.checkpoint, fail_on_data_loss=self._options.fail_on_data_loss
         )
+        self._query: str | None = None  # the id of a query with a subscriber, once its checkpoint has told or gets it
         self._sources: dict[str, SparkSource] = {}
         self._looked = 0.0
         self._behind: set[str] = set()  # archives that the query waits for
@@ -69,12 +71,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             sources = self._look()
             check_names(self._options.start, sources)
-            self._initial = {
-                name: before_the_first() if self._is_empty(source) else source_position_of(source, self._begin(source))
-                for name, source in sorted(sources.items())
-            }
+            self._know_query({})
+            self._initial = self._positions(
+                {name: 0 if self._is_empty(source) else self._begin(source) for name, source in sources.items()}
+            )
             self._subscription.log_first()
         return self._initial
+
+    def check_owner(self) -> None:
+        """Raises JournalError where a subscriber is another query's."""
+        for source in self._sources.values():
+            self._subscription.check_owner(source, self._query)
 
     def _begin(self, source: SparkSource) -> int:
         """Returns where a new query begins: at the bound that is given, else at the position of its subscriber, else at the
@@ -120,6 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             return self._positions(ends)
         start = self._renamed(start)
+        self._know_query(start)
         found = {
             name: None if self._is_behind(source, start) else self._start_of(source, start, ends[name])
             for name, source in sources.items()
@@ -128,7 +136,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         left = {name: start.get(name, before_the_first()) for name in sources if name not in begins}
         left.update(self._gone(start))
         # Spark gives no limit for the last batch of an AvailableNow run.
-        self._subscription.move((sources[name], begin) for name, begin in begins.items())
+        # The position where a new query begins is in no checkpoint yet.
+        is_kept = query_of(start) is not None and start != self._initial
+        self._subscription.move(((sources[name], begin) for name, begin in begins.items()), self._query, claim=is_kept)
         self._subscription.log_first()
         backlogs = {name: Range(sources[name], begin, max(begin, ends[name])) for name, begin in begins.items()}
         self._backlogs.note(begins)
@@ -143,10 +153,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _positions(self, ends: dict[str, int]) -> SourcePosition:
         """Returns the source position. Spark compares these as text, so equal ones are written alike."""
         sources = self._sources
+        query = {} if self._query is None else {"query": self._query}
         return {
-            name: before_the_first() if self._is_empty(sources[name]) else source_position_of(sources[name], end)
+            name: before_the_first() if self._is_empty(sources[name]) else {**source_position_of(sources[name], end), **query}
             for name, end in sorted(ends.items())
         }
+
+    def _know_query(self, known: SourcePosition) -> None:
+        """Finds the id of the query in a position of its checkpoint. A query that has none there, as a new one, gets a random
+        id, which the checkpoint has with the end of the next batch."""
+        if self._options.subscriber is not None:
+            self._query = query_of(known) or self._query or secrets.token_hex(16)
 
     def _is_empty(self, source: SparkSource) -> bool:
         """Says whether this is an archive in which nothing is archived yet."""
@@ -266,6 +283,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: SourcePosition, end: SourcePosition) -> list[InputPartition]:
         sources = self._look(end)
         start = self._renamed(start)
+        self._query = query_of(end) or query_of(start) or self._query
         gone = self._gone(end)
         pieces: list[RangePiece] = []
         for name, source_position in end.items():
@@ -278,9 +296,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             try:
                 begin = source.retained_from(begin, fail_on_data_loss=self._options.fail_on_data_loss)
-            except PositionLost:
-                self._subscription.check(source, begin)  # what is gone was held back until something else moved it
-                raise
+            except PositionLost as error:
+                raise self._subscription.explained(source, begin, self._query, error) from None
             if begin > last and self._options.fail_on_data_loss:
                 raise JournalError(
                     f"{source.path}: the query's first batch ends at sequence {last}, but startingSequence is at {begin} now: "
@@ -300,8 +317,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: SourcePosition) -> None:
         """Is called when Spark needs no record before `end` any more."""
-        there = self._sources
-        self._subscription.move((there[name], int(at["sequence"])) for name, at in end.items() if name in there)
+        there, query = self._sources, query_of(end)
+        positions = ((there[name], int(at["sequence"])) for name, at in end.items() if name in there)
+        self._subscription.move(positions, query or self._query, claim=query is not None)
 
     def stop(self) -> None:
         """Does nothing, for nothing is held."""

@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import jlog
-from jlog.errors import JournalError, SubscriberBusy, SubscriberExists
+from jlog.errors import JournalError, PositionLost, SubscriberBusy, SubscriberExists
 from jlog.options import retention_of
+from jlog.positions.owners import claim as claim_for
+from jlog.positions.owners import owner_of
 from jlog.spark.reading.sources import SparkSource
 from jlog.spark.syncing import sync
 from jlog.storage.meta import read_meta
@@ -64,22 +66,24 @@ class Subscription:
         )  # fmt: skip
         self._first_in.clear()
 
-    def move(self, positions: Iterable[tuple[SparkSource, int]]) -> None:
+    def move(self, positions: Iterable[tuple[SparkSource, int]], query: str | None, *, claim: bool = False) -> None:
         """Moves the subscriber of each journal, only forward, after one sync of the checkpoint, and several at once: each takes
-        a sync of its own."""
+        a sync of its own. query: the id of the query, which another one's subscriber is compared with; None: not known yet.
+        claim: the checkpoint contains that id, so that a subscriber without an owner is the query's from now on."""
         due = [(source, sequence) for source, sequence in positions if self._moved.get(source.name, -1) < sequence]
         if self._name is None or not due:
             return
         self._sync_checkpoint()
         with ThreadPoolExecutor(min(AT_ONCE, len(due))) as pool:
-            list(pool.map(lambda pair: self._move(*pair), due))
+            list(pool.map(lambda pair: self._move(pair[0], pair[1], query, claim), due))
 
-    def _move(self, source: SparkSource, sequence: int) -> None:
+    def _move(self, source: SparkSource, sequence: int, query: str | None, claim: bool) -> None:
         """Moves one. A process that holds the name just now keeps it: a later commit moves it as far. Raises JournalError where
-        something else has moved it further than the query is."""
+        it belongs to another query, or something else has moved it further than the query is."""
         assert self._name is not None
         if source.name not in self._moved:
             self.create(source, sequence)
+        self.check_owner(source, query, claim)
         try:
             with jlog.Reader(source.path, self._name, start=sequence) as reader:
                 stands = reader.committed
@@ -91,25 +95,53 @@ class Subscription:
         self._check_ahead(source, sequence, stands)
         self._moved[source.name] = sequence
 
-    def check(self, source: SparkSource, sequence: int) -> None:
-        """Raises JournalError where something else has moved the subscriber further than this position of the query."""
+    def explained(self, source: SparkSource, sequence: int, query: str | None, error: PositionLost) -> PositionLost:
+        """Returns the error for a query whose records from this sequence on are gone. Raises JournalError where the subscriber
+        is another query's, or stands further than that."""
+        if self._name is None:
+            return error
+        self.check_owner(source, query)
         self._check_ahead(source, sequence, self.position(source) or 0)
+        return PositionLost(
+            f"{source.path}: the records from {sequence} to {error.first_sequence - 1} are gone, though the subscriber "
+            f"{self._name} has not passed them: it had expired (subscriber_max_age), or the journal's limits take unread "
+            "records too (drop_unread). Change that with jlogtool options, and archive what a query may need. The option "
+            f"failOnDataLoss=false goes on at {error.first_sequence}",
+            error.first_sequence,
+        )
+
+    def check_owner(self, source: SparkSource, query: str | None, claim: bool = False) -> None:
+        """Raises JournalError where the subscriber is another query's. claim: see move()."""
+        if self._name is None:
+            return
+        owner = owner_of(source.path, self._name)
+        if owner is None and claim and query is not None:
+            owner = claim_for(source.path, self._name, query, self._checkpoint)
+        if owner is None or query is None or owner.query == query:
+            return
+        told = f"{source.path}: the subscriber {self._name} belongs to {owner}, and this is the query {query[:8]}"
+        self._refuse(
+            f"{told}. With one subscriber for both, records are removed that one of them has not read",
+            "Give each query a subscriber of its own. If the other one has ended for good, take over its subscriber: jlogtool "
+            f"subscriber set {source.path} {self._name} {self.position(source)}",
+        )
 
     def _check_ahead(self, source: SparkSource, sequence: int, stands: int) -> None:
         """The query itself moves its subscriber only to where its checkpoint is. So one that is ahead is not the query's
         alone, and holds back too little for it."""
         if stands <= sequence:
             return
-        told = (
+        self._refuse(
             f"{source.path}: the subscriber {self._name} stands at {stands}, ahead of this query at {sequence}. Another query, "
             "pipeline or program moves a subscriber of this name, or the query's checkpoint is an older copy. The records "
-            "between them are not held back for this query any more"
+            "between them are not held back for this query any more",
+            "Give each query a subscriber of its own, or bring the newest checkpoint back. If nothing else uses "
+            f"it: jlogtool subscriber set {source.path} {self._name} {sequence}",
         )
+
+    def _refuse(self, told: str, way_out: str) -> None:
         if self._fail_on_data_loss:
-            raise JournalError(
-                f"{told}. Give each query a subscriber of its own, or bring the newest checkpoint back. If nothing else uses "
-                f"it: jlogtool subscriber set {source.path} {self._name} {sequence}"
-            )
+            raise JournalError(f"{told}. {way_out}")
         logger.warning("%s", told)
 
     def _sync_checkpoint(self) -> None:

@@ -412,6 +412,21 @@ def test_each_query_has_a_subscriber_of_its_own(run: Callable[..., Summary], pla
     assert {name: at.lag for name, at in found.items()} == {"lake": 0, "lake.windows": 0}
 
 
+def test_a_subscriber_belongs_to_one_pipeline_until_it_is_set(
+    run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path
+) -> None:
+    first = replace(plan, subscriber="lake")
+    run(first, [b"x"] * 25)
+    second = replace(first, dest=str(tmp_path / "second"), checkpoint=str(tmp_path / "second.checkpoint"))
+    told = rf"lake belongs to the query \w{{8}}, whose checkpoint is {first.checkpoint}/.* subscriber set .* lake 25"
+    with pytest.raises(jlog.JournalError, match=told):
+        run(second, [b"x"] * 5)
+    assert not list((tmp_path / "second").glob("**/*.parquet"))
+    run(first)
+    jlog.Journal(plan.sources[0]).set_subscriber("lake", "begin")
+    assert run(second).records_in == 30
+
+
 def test_windows_added_later_begin_at_the_first_record_left(
     run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
