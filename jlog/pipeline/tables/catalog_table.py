@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from jlog.pipeline.tables.files import Files
+from jlog.pipeline.tables.table import AnotherPipeline, Table, TableState
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 PROPERTY = "jlog"  # of the table: the state in which a pipeline has claimed it
 
 
-class CatalogTable:
+class CatalogTable(Table):
     """A table at a path, or of a catalog. evolves: whether new columns are added. expires: the age in seconds at which
     snapshots may be removed; None: never."""
 
@@ -42,6 +46,25 @@ class CatalogTable:
 
     def is_free(self) -> bool:
         return self.exists() or not self._is_path or self._files.is_empty(self.name)
+
+    def _claim_or_create(self, new: TableState, frame: DataFrame) -> None:
+        """Gives the table to the pipeline of the new state, before its first batch. Of several pipelines that create it in the
+        same moment, one does."""
+        claim = replace(new, batch=None, end=None)
+        if self.exists():
+            self.claim(claim, None)
+            return
+        try:
+            self._create(self._spark.createDataFrame([], frame.schema), claim)
+        except (PySparkException, Py4JError) as error:
+            state = self.state() if self.exists() else claim
+            if state is not None and state.pipeline == claim.pipeline:
+                raise
+            raise AnotherPipeline(self.name, state) from error
+
+    def _create(self, empty: DataFrame, claim: TableState) -> None:
+        """Creates the table with the columns of a frame without rows."""
+        raise NotImplementedError
 
     def _partitioned(self, creator: Any) -> Any:
         """Adds the columns to partition by to what creates the table."""

@@ -206,11 +206,7 @@ class DeltaTable(CatalogTable):
         """See Table.write. Delta makes a commit visible at once. So one that does not hold what was written is taken back: the
         table is restored to the version before."""
         if known is None:
-            claim = replace(new, batch=None, end=None)
-            if self.exists():
-                self.claim(claim, None)
-            else:
-                self._create(frame, claim)
+            self._claim_or_create(new, frame)
         assert new.batch is not None
         rows, written = counted(frame)
         before = self._append(new, rows)
@@ -233,20 +229,13 @@ class DeltaTable(CatalogTable):
         if commit is not None and commit.state.batch is not None and not self._is_read_since(commit.version):
             self._check(commit, self._commit_before(commit.version), commit.state.rows)
 
-    def _create(self, frame: DataFrame, claim: TableState) -> None:
-        """Creates the table without rows, so that there is a version to which it can be restored. Of several pipelines that
-        create it in the same moment, one does."""
-        creator = self._spark.createDataFrame([], frame.schema).writeTo(self._sql_name).using("delta")
-        if self._evolves or any(REFUSED.intersection(name) for name in frame.columns):
+    def _create(self, empty: DataFrame, claim: TableState) -> None:
+        creator = empty.writeTo(self._sql_name).using("delta").tableProperty(PROPERTY, claim.as_json)
+        if self._evolves or any(REFUSED.intersection(name) for name in empty.columns):
             creator = creator.tableProperty(MAPPING, "name")
-        try:
-            with self._noted(_note(claim, 0, is_first=True)):
-                self._partitioned(creator).tableProperty(PROPERTY, claim.as_json).create()
-        except (PySparkException, Py4JError) as error:
-            if not self.exists():
-                raise
-            raise AnotherPipeline(self.name, self.state()) from error
-        self._sync(0)
+        with self._noted(_note(claim, 0, is_first=True)):
+            self._partitioned(creator).create()
+        self._sync(0)  # the version to which a first batch is taken back
 
     def _append(self, new: TableState, rows: DataFrame) -> Commit:
         """Appends the rows as the batch. Returns the commit before. Delta refuses an append beside a change of the table's
@@ -300,7 +289,10 @@ class DeltaTable(CatalogTable):
         """Returns the files that this version adds, as Delta's log has them."""
         entries = self._entries(version)
         if entries is None:
-            raise JournalError(f"{self.name}: the driver does not find version {version}, which it has written, in Delta's log")
+            raise JournalError(
+                f"{self.name}: the driver does not find version {version}, which it has written, in Delta's log. Use a place "
+                "that the driver and all executors share"
+            )
         paths = [unquote(entry["add"]["path"]) for entry in entries if "add" in entry]
         return [path if "://" in path or path.startswith("file:") else f"{self._root()}/{path}" for path in paths]
 

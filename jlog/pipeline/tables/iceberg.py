@@ -14,8 +14,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
 
 from jlog.errors import JournalError
 from jlog.pipeline.tables.catalog_table import PROPERTY, CatalogTable
@@ -93,11 +92,7 @@ class IcebergTable(CatalogTable):
     def write(self, new: TableState, known: TableState | None, frame: DataFrame, check: Check) -> int:
         """See Table.write. Rows that are not as they were written are never seen."""
         if known is None:
-            claim = replace(new, batch=None, end=None)
-            if self.exists():
-                self.claim(claim, None)
-            else:
-                self._create(frame, claim)
+            self._claim_or_create(new, frame)
         table = self._load()
         before = _state_of(table)
         if before is None or before.pipeline != new.pipeline:
@@ -122,16 +117,11 @@ class IcebergTable(CatalogTable):
         if snapshot is not None:
             self._sync(snapshot, table)  # the driver may have been killed before it has done so
 
-    def _create(self, frame: DataFrame, claim: TableState) -> None:
-        creator = self._partitioned(self._spark.createDataFrame([], frame.schema).writeTo(self._sql_name).using("iceberg"))
+    def _create(self, empty: DataFrame, claim: TableState) -> None:
+        creator = self._partitioned(empty.writeTo(self._sql_name).using("iceberg"))
         for name, value in {**PROPERTIES, PROPERTY: claim.as_json}.items():
             creator = creator.tableProperty(name, value)
-        try:
-            creator.create()
-        except (PySparkException, Py4JError) as error:
-            if not self.exists():
-                raise
-            raise AnotherPipeline(self.name, self.state()) from error
+        creator.create()
 
     def _stage(self, new: TableState, frame: DataFrame, table: Any) -> int:
         """Writes the rows to files, and a snapshot that no reader sees."""
@@ -167,7 +157,8 @@ class IcebergTable(CatalogTable):
         found = [one for one in table.snapshots().iterator() if one.summary().get(STAGED_ID) == _id_of(new)]
         if not found:
             raise JournalError(
-                f"{self.name} has no snapshot of the batch {_id_of(new)}, which was written; was the table replaced?"
+                f"{self.name} has no snapshot of the batch {_id_of(new)}, which was written just now: something has replaced "
+                "the table, or has removed the snapshot. Run the pipeline again"
             )
         return found[-1]
 
