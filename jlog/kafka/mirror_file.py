@@ -56,7 +56,7 @@ class Job:
 
 
 def _job(flow: type[Mirror | Capture], source: str, sink: str, options: Table, to: str, topic: str) -> Job:
-    """to: what the name of the dead letters begins with."""
+    """Returns the job. to: the beginning of the place for dead letters, where none is given."""
     if options.get("refused") == "dead-letter":
         place = options.get("dead_letter", f"{to}.refused")
         options = {**options, "dead_letter": place.replace("{topic}", topic)}

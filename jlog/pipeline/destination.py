@@ -83,7 +83,7 @@ class Destination:
         return self.table.write(state.after_retry(), state, frame, check)
 
     def adopt(self) -> None:
-        """Has a table of another pipeline, if it is there, belong to this one, which begins after its last batch."""
+        """Gives a table of another pipeline, if it is there, to this one, which begins after its last batch."""
         state = self.table.state()
         if state is not None and state.pipeline != self._checkpoint.kept_id():
             self.table.complete(state)

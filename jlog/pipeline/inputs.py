@@ -104,7 +104,7 @@ class Inputs:
             logger.warning("the %s count the records that are still there: %s", self._query, gone)
 
     def begin_after(self, ends: Sequence[Offset | None]) -> None:
-        """Has a new query begin where another one has ended, and keeps that. Raises ValueError or JournalError where the
+        """Lets a new query begin where another one has ended, and keeps that. Raises ValueError or JournalError where the
         sources are not those of the other one."""
         found = {name: at for end in ends for name, at in (end or {}).items()}
         topics = {_topic_of(url)[1] for url in self._topics}

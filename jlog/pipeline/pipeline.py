@@ -192,7 +192,10 @@ class Pipeline:
         if state.pipeline == checkpoint.kept_id():
             return
         if state.is_partial:
-            raise JournalError(f"{plan.dest} does not say any more up to where it has been loaded, and cannot be adopted")
+            raise JournalError(
+                f"{plan.dest} does not say any more up to where it has been loaded, since its history was cleaned, and cannot "
+                "be adopted. Begin anew with another destination and another checkpoint"
+            )
         if not checkpoint.query(RECORDS).is_new():
             raise ValueError(
                 f"--adopt needs a new --checkpoint: {plan.checkpoint} has batches of another pipeline than {plan.dest}"

@@ -38,7 +38,7 @@ class Sight:
 
 
 def check_all_see(spark: SparkSession, directories: Iterable[str]) -> None:
-    """Has the driver and every executor write a file in each directory, and look for that of the other. Raises JournalError,
+    """Lets the driver and every executor write a file in each directory, and look for that of the other. Raises JournalError,
     with the names of the hosts, where one does not see it."""
     if _is_local(spark):
         return

@@ -150,7 +150,7 @@ def _next(code: int, needs: str) -> str:
 
 
 def not_allowed(needs: str) -> str:
-    """needs: the right and the resource, as in `Write on topic orders`."""
+    """Says that this user may not do it. needs: the right and the resource, as in `Write on topic orders`."""
     return "the cluster's ACLs do not allow it to this user" + (f", who needs {needs}" if needs else "")
 
 

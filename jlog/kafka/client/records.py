@@ -64,7 +64,7 @@ class KafkaRecord:
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
-        """Raises Refused where a header's name is not UTF-8."""
+        """Returns name and value of each header. Raises Refused where a name is not UTF-8."""
         # If the client has failed once to create the headers of a message, it returns half of them the next time, and their use
         # crashes the interpreter.
         if any(message is self._message for message in self._broken):

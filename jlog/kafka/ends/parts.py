@@ -162,7 +162,7 @@ class Parts:
         return {number: stored[name] for number, name in names.items() if name in stored}
 
     def _find_of(self, topic: Topic, of: Mapping[int, tuple[int, int]], stored: SourcePosition) -> dict[PartitionName, Part]:
-        """of: the first offset and the end of each partition."""
+        """Finds where these partitions go on. of: the first offset and the end of each."""
         known = self._stored(topic, stored)
         first, end = ({number: offsets[at] for number, offsets in of.items()} for at in (0, 1))
         begin = self._begin(topic, first, end, "begin" if known else self._start)
@@ -180,7 +180,8 @@ class Parts:
         return found
 
     def _part(self, topic: Topic, position: Mapping[str, Any], offset: int, first: int) -> Part:
-        """offset: of the next record, which differs from the stored one where records are missing. first: the first offset."""
+        """Returns the partition as it goes on at this offset, which differs from the stored one where records are missing.
+        first: the partition's first offset."""
         found, passed = Part(topic, int(position["begin"]), offset), int(position.get("passed", 0))
         if offset == int(position["offset"]) and offset - passed >= first:
             found.leader_epoch, found.passed = position.get("leader_epoch", -1), passed

@@ -67,8 +67,8 @@ class StandbySink(JournalSink):
 
 
 def check_is_standby(path: str, uuid: str | None = None) -> dict[str, Any]:
-    """Returns what the journal says of the one whose standby it is. Raises JournalError where it is none, or that of another
-    one."""
+    """Returns what the journal says of the one whose standby it is. Raises JournalError where it is not a standby, or is
+    that of another one."""
     found = read_source_positions(path).get(MARK)
     if found is None and (uuid is None or Journal(path).next_sequence > 0):
         raise JournalError(f"{path} is not a standby: it has records of its own, or was promoted; name a new directory")

@@ -141,7 +141,7 @@ class TopicReader:
         return True
 
     async def follow_async(self, timeout: float | None = None, *, pace: float | None = None) -> AsyncIterator[KafkaRecord]:
-        """The same for `async for`: a thread waits, and the loop runs on. A step that is cancelled loses no record."""
+        """Does the same for `async for`: a thread waits, and the loop runs on. A step that is cancelled loses no record."""
         paced = None if pace is None else Pace(pace)
         while bool(self._buffer) or await self._wait_async(timeout):
             message = self._buffer[0]

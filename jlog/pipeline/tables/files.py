@@ -138,7 +138,10 @@ class Files:
             return
         system.mkdirs(at.getParent())
         if not system.rename(self._at(source)[1], at):
-            raise OSError(f"{source} could not be renamed to {target}")
+            raise OSError(
+                f"{source} could not be renamed to {target}, and the file system gives no reason. Look at the rights there, "
+                "and run the pipeline again"
+            )
 
     def remove(self, path: str) -> None:
         system, at = self._at(path)

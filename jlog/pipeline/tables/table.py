@@ -101,8 +101,8 @@ class Table(Protocol):
         """Says whether a pipeline can begin to write there: to a table of other writers, but not beside other files."""
 
     def claim(self, new: TableState, known: TableState | None) -> None:
-        """Has the table, which must be there, belong to a pipeline. Raises AnotherPipeline where it does not say any more what
-        is known of it: of pipelines that begin in the same moment, one gets it."""
+        """Gives the table, which must be there, to a pipeline. Raises AnotherPipeline where it does not say any more what is
+        known of it: of pipelines that begin in the same moment, one gets it."""
 
     def write(self, new: TableState, known: TableState | None, frame: DataFrame, check: Check) -> int:
         """Adds the batch of the new state and returns the number of its rows: as a whole or not at all for every reader, and
