@@ -46,6 +46,11 @@ TRIGGER = Parsed("available-now|DURATION", parse_trigger)
 DURATION = Parsed("DURATION", parse_duration)
 MAX_BAD = Parsed("N|N%", parse_max_bad)
 SETTING = Parsed("NAME=VALUE", parse_setting)
+# Options that the plan has under the same name, and as they are.
+OF_THE_PLAN = (
+    "schema", "batch_records", "subscriber", "query", "journal_pattern", "fail_on_data_loss", "format", "compact_every",
+    "evolve", "max_bad", "adopt", "retry_quarantine",
+)  # fmt: skip
 
 
 @click.command()
@@ -227,25 +232,14 @@ def plan_of(options: dict[str, Any]) -> Any:
         checkpoint=location(options["checkpoint"] or f"{dest}.checkpoint"),
         quarantine=beside("quarantine", "quarantine"),
         parser=Parser(options["parse"], options["pattern"], options["keep_value"]),
-        schema=options["schema"],
         partition_by=options["partition_by"] or ("date",),
         interval=None if trigger is None else trigger.total_seconds(),
-        batch_records=options["batch_records"],
-        subscriber=options["subscriber"],
         windows=windows,
-        query=options["query"],
         start=start,
         until=until,
-        journal_pattern=options["journal_pattern"],
-        fail_on_data_loss=options["fail_on_data_loss"],
-        format=options["format"],
         is_table=options["table"] is not None,
-        compact_every=options["compact_every"],
         expire_seconds=None if options["expire_snapshots"] is None else options["expire_snapshots"].total_seconds(),
-        evolve=options["evolve"],
-        max_bad=options["max_bad"],
-        adopt=options["adopt"],
-        retry_quarantine=options["retry_quarantine"],
+        **{name: options[name] for name in OF_THE_PLAN},
     )
 
 
