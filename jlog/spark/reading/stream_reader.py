@@ -135,7 +135,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = {name: begin for name, begin in found.items() if begin is not None}
         left = {name: start.get(name, before_the_first()) for name in sources if name not in begins}
         left.update(self._gone(start))
-        # Spark gives no limit for the last batch of an AvailableNow run.
         # The position where a new query begins is in no checkpoint yet.
         is_kept = query_of(start) is not None and start != self._initial
         self._subscription.move(((sources[name], begin) for name, begin in begins.items()), self._query, claim=is_kept)
@@ -143,6 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         backlogs = {name: Range(sources[name], begin, max(begin, ends[name])) for name, begin in begins.items()}
         self._backlogs.note(begins)
         ends = {name: backlog.end for name, backlog in backlogs.items()}
+        # Spark gives no limit for the last batch of an AvailableNow run.
         if limit is not None and type(limit) is not ReadAllAvailable:
             if self._target is None and self._limits.is_too_little(backlogs):
                 return dict(sorted(start.items()))
@@ -161,7 +161,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _know_query(self, known: SourcePosition) -> None:
         """Finds the id of the query in a position of its checkpoint. A query that has none there, as a new one, gets a random
-        id, which the checkpoint has with the end of the next batch."""
+        id, which the checkpoint has with the end of the next batch. Spark tells a source in Python nothing of its query.
+        (Before Spark 4.2 it does not even tell where the next batch begins; a query without a known id is not compared.)"""
         if self._options.subscriber is not None:
             self._query = query_of(known) or self._query or secrets.token_hex(16)
 
