@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag
@@ -156,12 +155,14 @@ class Mirrors:
 
 @dataclass
 class Report:
-    """The last known state of a flow, for metrics."""
+    """The last known state of a flow, for metrics. has_ended: its process ends by itself. failure: what has ended it."""
 
     stats: FlowStats = field(default_factory=FlowStats)
     is_open: bool = False
     was_open: bool = False
     known_lag: Lag | None = None
+    has_ended: bool = False
+    failure: Exception | None = None
 
     def lag(self) -> Lag | None:
         return self.known_lag
@@ -169,12 +170,6 @@ class Report:
     def down(self, problem: str) -> Report:
         """Returns the report without what is not true any more."""
         return replace(self, is_open=False, known_lag=None, stats=replace(self.stats, last_error=problem))
-
-
-class Ended(NamedTuple):
-    """The last word of a process that ends by itself, with the error that has ended the flow."""
-
-    failure: Exception | None
 
 
 class MirrorProcess:
@@ -191,7 +186,6 @@ class MirrorProcess:
         self._say = say
         self._socket: socket.socket | None = None  # to the process: a packet for each report
         self._heard_at = self._start_at = 0.0
-        self._last_word: Ended | None = None
         self._in_a_row = 0  # ends of the process without a transaction in between
 
     def look(self) -> None:
@@ -207,7 +201,7 @@ class MirrorProcess:
             self._start()
 
     def _start(self) -> None:
-        self.report, self._last_word, self._heard_at = Report(), None, time.monotonic()
+        self.report, self._heard_at = Report(), time.monotonic()
         try:
             self._socket, of_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with of_child:
@@ -230,13 +224,11 @@ class MirrorProcess:
         with suppress(BlockingIOError, ConnectionResetError):
             while self._socket is not None and (packet := self._socket.recv(PACKET_BYTES)):
                 said = pickle.loads(packet)
-                if isinstance(said, Report):
-                    self.report, self._heard_at = said, time.monotonic()
-                    self._in_a_row = 0 if said.stats.transactions else self._in_a_row
-                elif isinstance(said, Ended):
-                    self._last_word = said
-                else:
+                if isinstance(said, str):
                     self._say(said)
+                    continue
+                self.report, self._heard_at = said, time.monotonic()
+                self._in_a_row = 0 if said.stats.transactions else self._in_a_row
 
     def _ended(self, how: str) -> None:
         """Decides what comes after the end of the process."""
@@ -248,11 +240,12 @@ class MirrorProcess:
         self.is_over = self._stop.requested
         if self.is_over:
             return
-        if self._last_word is None and not (self._until_end and self._in_a_row >= DEATHS_IN_A_ROW):
-            self._is_down(f"its process {how}; it is started again", again=True)
-            return
-        again_and_again = JournalError(f"its process {how}, {self._in_a_row} times in a row")
-        failure = again_and_again if self._last_word is None else self._last_word.failure
+        failure = self.report.failure
+        if not self.report.has_ended:
+            if not (self._until_end and self._in_a_row >= DEATHS_IN_A_ROW):
+                self._is_down(f"its process {how}; it is started again", again=True)
+                return
+            failure = JournalError(f"its process {how}, {self._in_a_row} times in a row")
         self.is_over = self._until_end or (failure is not None and not may_pass(failure))
         if failure is not None:
             self._is_down(str(failure) or repr(failure))
@@ -292,15 +285,17 @@ def main() -> None:
         with suppress(BlockingIOError, BrokenPipeError):  # the supervisor does not read, or has died
             supervisor.send(pickle.dumps(said), flags)
 
+    def now() -> Report:
+        said = Report(known_lag=known.get(job.name))
+        for flow in flows.values():
+            said.stats, said.is_open, said.was_open = replace(flow.stats), flow.is_open, flow.was_open
+        said.stats.last_error = said.stats.last_error[:LINE_CHARACTERS]
+        return said
+
     def report() -> None:
-        while True:
-            said = Report(known_lag=known.get(job.name))
-            for flow in flows.values():
-                said.stats, said.is_open, said.was_open = replace(flow.stats), flow.is_open, flow.was_open
-            said.stats.last_error = said.stats.last_error[:LINE_CHARACTERS]
-            tell(said)
-            if ending.wait(REPORT_EVERY):
-                break
+        tell(now())
+        while not ending.wait(REPORT_EVERY):
+            tell(now())
 
     reporting = threading.Thread(target=report, name="jlog-reports", daemon=True)
     reporting.start()
@@ -317,8 +312,7 @@ def main() -> None:
         failure = _portable(error)
     ending.set()
     reporting.join()
-    report()
-    tell(Ended(failure), flags=0)
+    tell(replace(now(), has_ended=True, failure=failure), flags=0)
 
 
 def _portable(error: Exception) -> Exception:
