@@ -15,7 +15,7 @@ from jlog.html import SHOWN_ROWS, records_table
 from jlog.interfaces import ReaderProtocol
 from jlog.positions.names import Start, check_start
 from jlog.query.bounds import EVERYTHING, MOST, Bounds
-from jlog.reading.reader import Reader
+from jlog.reading.reader import ARROW_RECORDS, Reader
 from jlog.record import (
     FIELDS,
     HEADERS_MAP,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from jlog.query.json_fields import JsonFields
 
-BATCH_RECORDS = 65_536
 BATCH_BYTES = 16 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME_MAX_US = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z, the last time that a datetime can be
@@ -207,7 +206,7 @@ class Scan:
             end = self._end()
             if not self._go_on(reader):
                 return
-            batches = reader.arrow_batches(fields, end, min(BATCH_RECORDS, left), BATCH_BYTES)
+            batches = reader.arrow_batches(fields, end, min(ARROW_RECORDS, left), BATCH_BYTES)
             while left > 0:
                 try:
                     batch = next(batches, None)

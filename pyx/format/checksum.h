@@ -2,7 +2,8 @@
  *
  * One of three methods is chosen when the library is loaded. All give the same number:
  *
- *   lanes   the CPU's CRC instruction on three lanes at once, joined by its carry-less multiplication
+ *   lanes   the CPU's CRC instruction on three lanes at once, joined by its carry-less multiplication; from 4 KiB on that
+ *           multiplication alone, on 256 bytes at once, where the CPU has it for vectors of 512 bits
  *   stream  the CRC instruction alone, eight bytes at a time
  *   table   slicing by 8, for any other CPU
  *
@@ -276,13 +277,97 @@ JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_join(uint32_t remainder, c
     return jlog_crc32c_step8(lane_c, jlog_crc32c_load(last) ^ sum);
 }
 
+#if defined(__x86_64__)
+
+#define JLOG_CRC32C_WIDE_TARGET __attribute__((target("avx512f,vpclmulqdq,sse4.2,pclmul")))
+#define JLOG_CRC32C_WIDE_BYTES 256u
+
+/* Multiplies each quarter of `sum` by what moves it so many words on, and adds the bytes that stand there. */
+JLOG_CRC32C_WIDE_TARGET static inline __m512i jlog_crc32c_move(__m512i sum, unsigned words, __m512i there)
+{
+    const __m512i factors = _mm512_broadcast_i32x4(
+        _mm_set_epi64x(jlog_crc32c_words_on[words - 1], jlog_crc32c_words_on[words]));
+
+    /* 0x96 is the exclusive or of three. */
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(sum, factors, 0x00),
+                                     _mm512_clmulepi64_epi128(sum, factors, 0x11), there, 0x96);
+}
+
+/* Moves one quarter two words on, as jlog_crc32c_move does, and adds the next quarter. */
+JLOG_CRC32C_WIDE_TARGET static inline __m128i jlog_crc32c_move_quarter(__m128i sum, __m128i there)
+{
+    const __m128i factors = _mm_set_epi64x(jlog_crc32c_words_on[1], jlog_crc32c_words_on[2]);
+
+    return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(sum, factors, 0x00), _mm_clmulepi64_si128(sum, factors, 0x11)),
+                         there);
+}
+
+/* Adds bytes, at least 256 of them and a multiple of it. It is the method of V. Gopal et al., "Fast CRC Computation for Generic
+ * Polynomials Using PCLMULQDQ Instruction" (Intel, 2009). */
+JLOG_CRC32C_WIDE_TARGET static uint32_t jlog_crc32c_wide(uint32_t remainder, const uint8_t *at, size_t bytes)
+{
+    const uint8_t *const end = at + bytes;
+    __m512i a = _mm512_xor_si512(_mm512_loadu_si512(at), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)remainder)));
+    __m512i b = _mm512_loadu_si512(at + 64), c = _mm512_loadu_si512(at + 128), d = _mm512_loadu_si512(at + 192);
+    __m128i sum;
+
+    for (at += JLOG_CRC32C_WIDE_BYTES; at < end; at += JLOG_CRC32C_WIDE_BYTES) {
+        a = jlog_crc32c_move(a, 32, _mm512_loadu_si512(at));
+        b = jlog_crc32c_move(b, 32, _mm512_loadu_si512(at + 64));
+        c = jlog_crc32c_move(c, 32, _mm512_loadu_si512(at + 128));
+        d = jlog_crc32c_move(d, 32, _mm512_loadu_si512(at + 192));
+    }
+    d = jlog_crc32c_move(jlog_crc32c_move(jlog_crc32c_move(a, 8, b), 8, c), 8, d);
+    sum = _mm512_castsi512_si128(d);
+    sum = jlog_crc32c_move_quarter(sum, _mm512_extracti32x4_epi32(d, 1));
+    sum = jlog_crc32c_move_quarter(sum, _mm512_extracti32x4_epi32(d, 2));
+    sum = jlog_crc32c_move_quarter(sum, _mm512_extracti32x4_epi32(d, 3));
+    remainder = jlog_crc32c_step8(0, (uint64_t)_mm_cvtsi128_si64(sum));
+    return jlog_crc32c_step8(remainder, (uint64_t)_mm_extract_epi64(sum, 1));
+}
+
+/* Returns whether the CPU has these instructions, and the kernel keeps the registers that they use. */
+static inline int jlog_crc32c_detect_wide(void)
+{
+    const unsigned registers = 0xE6;                     /* of SSE and AVX, and all of AVX-512's */
+    unsigned eax, ebx, ecx, edx, kept;
+
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE))
+        return 0;
+    __asm__("xgetbv" : "=a"(kept), "=d"(edx) : "c"(0));
+    return (kept & registers) == registers && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && ebx & bit_AVX512F &&
+           ecx & bit_VPCLMULQDQ;
+}
+
+#else
+
+#define JLOG_CRC32C_WIDE_BYTES 256u
+static inline int jlog_crc32c_detect_wide(void) { return 0; }
+static inline uint32_t jlog_crc32c_wide(uint32_t remainder, const uint8_t *at, size_t bytes) { return remainder; }
+
+#endif
+
+/* For fewer bytes the lanes are as fast. */
+#define JLOG_CRC32C_WIDE_MIN_BYTES 4096u
+
+static int jlog_crc32c_has_wide;
+
 JLOG_CRC32C_TARGET static uint32_t jlog_crc32c_lanes(uint32_t crc, const uint8_t *at, size_t bytes)
 {
     const size_t join_words = 3 * JLOG_CRC32C_LANE_WORDS;
     uint32_t remainder = ~crc;
 
-    for (; bytes >= 8 * join_words; at += 8 * join_words, bytes -= 8 * join_words)
-        remainder = jlog_crc32c_join(remainder, at, join_words);
+    if (bytes >= 8 * join_words) {
+        if (bytes >= JLOG_CRC32C_WIDE_MIN_BYTES && jlog_crc32c_has_wide) {
+            const size_t whole = bytes - bytes % JLOG_CRC32C_WIDE_BYTES;
+
+            remainder = jlog_crc32c_wide(remainder, at, whole);
+            at += whole;
+            bytes -= whole;
+        }
+        for (; bytes >= 8 * join_words; at += 8 * join_words, bytes -= 8 * join_words)
+            remainder = jlog_crc32c_join(remainder, at, join_words);
+    }
     if (bytes < JLOG_CRC32C_LANES_MIN_BYTES)
         return ~jlog_crc32c_one(remainder, at, bytes);
     remainder = jlog_crc32c_join(remainder, at, bytes / 8);
@@ -306,6 +391,9 @@ static enum jlog_crc32c_method jlog_crc32c_chosen;
 __attribute__((constructor, cold)) static void jlog_crc32c_choose(void)
 {
     jlog_crc32c_chosen = jlog_crc32c_detect();
+#if defined(JLOG_CRC32C_INSTRUCTION)
+    jlog_crc32c_has_wide = jlog_crc32c_detect_wide();
+#endif
     if (jlog_crc32c_chosen == JLOG_CRC32C_TABLE)
         jlog_crc32c_fill_slices();
 }

@@ -21,6 +21,7 @@
 #define JLOG_TAG_RESERVED 0x03FFFFFFu                    /* long form: must be 0 */
 #define JLOG_SHORT_VALUE_MAX 0x3FFFFFFFu
 #define JLOG_LONG_BYTES 20u                              /* tag, time, lengths of value, key and headers; + 8 if ABSOLUTE */
+#define JLOG_PREFETCH_BYTES 1024u                        /* with a cold cache, memory latency bounds a walk over records */
 #define JLOG_NULL_BYTES UINT32_MAX                       /* stands for the length of a header value that is null */
 
 struct jlog_record {
@@ -147,6 +148,25 @@ static inline size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t 
     record->headers = body + record->key_bytes;
     record->value = tag & JLOG_TAG_NULL ? NULL : body + record->key_bytes + record->headers_bytes;
     return bytes;
+}
+
+/* Passes over records in the short form: at most `most`, and none that reaches beyond `end`. Returns the address after them,
+ * and adds their number to *count. */
+static inline const uint8_t *jlog_pass_short(const uint8_t *at, const uint8_t *end, uint64_t most, uint64_t *count)
+{
+    uint64_t left = most;
+
+    while (left != 0 && (size_t)(end - at) >= JLOG_SHORT_BYTES) {
+        const uint32_t tag = jlog_load32(at);
+
+        __builtin_prefetch(at + JLOG_PREFETCH_BYTES);
+        if (tag & JLOG_TAG_LONG || (size_t)(end - at) - JLOG_SHORT_BYTES < (tag & JLOG_SHORT_VALUE_MAX))
+            break;
+        at += JLOG_SHORT_BYTES + (tag & JLOG_SHORT_VALUE_MAX);
+        left--;
+    }
+    *count += most - left;
+    return at;
 }
 
 /* Decodes one header of a record: length of the name, length of the value, name, value. Returns its size, or 0 if it does not

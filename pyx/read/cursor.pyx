@@ -9,7 +9,7 @@ from jlog._core.read.blocks cimport BlockReader
 from jlog._core.records.columns cimport Batch
 from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.read.position cimport IN_USE, begin_step, end_use, is_own
-from jlog._core.format.format cimport JLOG_NONE, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_record
+from jlog._core.format.format cimport JLOG_NONE, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_pass_short, jlog_record
 from jlog._core.buffer.page cimport jlog_word_used
 from jlog._core.records.record cimport RecordBatch
 from jlog._core.segments.segment cimport SegmentFile
@@ -20,6 +20,11 @@ from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal, PositionLost
 from jlog.system.files import HeldPath
+
+
+cdef inline const uint8_t *reach(BlockReader blocks, Py_ssize_t left) noexcept:
+    """Returns the end of the records that may be handed out now, if at most `left` bytes may be."""
+    return blocks.at + max(0, min(left, blocks.end - blocks.at))
 
 
 cdef class Cursor(ReadPosition):
@@ -312,8 +317,9 @@ cdef class Cursor(ReadPosition):
         cdef BlockReader blocks = self.blocks
         cdef jlog_record record
         cdef const uint8_t *start
-        cdef uint64_t first
-        cdef Py_ssize_t left = min(max_bytes, INT32_MAX), most, count  # a column of Arrow's holds no more
+        cdef const uint8_t *at
+        cdef uint64_t first, most, count
+        cdef Py_ssize_t left = min(max_bytes, INT32_MAX), before  # a column of Arrow's holds no more
         cdef size_t size
         while batch.count < max_records and (left > 0 or batch.count == 0):
             try:
@@ -326,17 +332,25 @@ cdef class Cursor(ReadPosition):
             if blocks.sequence >= end:
                 break
             most = min(<uint64_t> (max_records - batch.count), end - blocks.sequence)
-            start, first, count = blocks.at, blocks.sequence, 0
+            start, before = blocks.at, batch.count
             try:
+                blocks.at = batch.add_short(start, reach(blocks, left), blocks.base_time_us, blocks.sequence, most)
+                left -= blocks.at - start
+                most -= batch.count - before
+                blocks.sequence += batch.count - before
+                start, first, count = blocks.at, blocks.sequence, 0
                 while blocks.at < blocks.end and count < most:
-                    size = blocks.decode(&record)
-                    if batch.count + count and <Py_ssize_t> size > left:
-                        left = 0
-                        break
-                    left -= size
-                    if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
-                        count += 1
-                    blocks.at += size
+                    at = blocks.at
+                    blocks.at = jlog_pass_short(at, reach(blocks, left), most - count, &count)
+                    if blocks.at == at:  # it has the long form, or is too large
+                        size = blocks.decode(&record)
+                        if batch.count + count and <Py_ssize_t> size > left:
+                            left = 0
+                            break
+                        if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+                            count += 1
+                        blocks.at += size
+                    left -= blocks.at - at
                 if blocks.at != start:
                     batch.add(start, blocks.at - start, blocks.base_time_us, first, count)
             except BaseException as error:

@@ -1,4 +1,4 @@
-/* Fills Arrow columns from records. A cursor has checked the records, and the caller has made room for them. */
+/* Fills Arrow columns from records. The caller has made room for them, and has checked those in the long form. */
 #ifndef JLOG_COLUMNS_H
 #define JLOG_COLUMNS_H
 
@@ -7,7 +7,8 @@
 #include "format/format.h"
 #include "records/utf8.h"
 
-#define JLOG_PREFETCH_BYTES 1024u                        /* with a cold cache, memory latency bounds the walk */
+#define JLOG_PIECE_OF_VALUE 32u                          /* room after the data of a column, which jlog_copy_value() needs */
+#define JLOG_COPIED_INLINE 512u                          /* memcpy() is faster for longer values */
 
 /* A column of values of variable length. Its offsets are written up to `count`. Rows without a value get theirs when a later
  * row has one, so that a column that no record uses costs nothing. */
@@ -17,6 +18,7 @@ struct jlog_array {
     uint8_t *data;
     uint64_t count;
     uint32_t used;                                       /* bytes of data; entries of a list */
+    uint32_t room;                                       /* bytes that the data may have; not used for lists */
 };
 
 struct jlog_columns {
@@ -59,30 +61,46 @@ static inline void jlog_add_bytes(struct jlog_array *array, const uint8_t *data,
 static inline void jlog_set_bit(uint8_t *bits, uint64_t at) { bits[at >> 3] |= (uint8_t)(1u << (at & 7)); }
 static inline void jlog_clear_bit(uint8_t *bits, uint64_t at) { bits[at >> 3] &= (uint8_t)~(1u << (at & 7)); }
 
-/* Adds records in the short form, up to the first one in the long form. Returns the address of that one, or `end`. */
+/* Copies a value. Short ones are copied in whole pieces, without a call: `to` has room for a piece more, and the bytes up to
+ * `end` can be read. */
+static inline void jlog_copy_value(uint8_t *to, const uint8_t *from, uint32_t bytes, const uint8_t *end)
+{
+    if (bytes > JLOG_COPIED_INLINE || (size_t)(end - from) < bytes + JLOG_PIECE_OF_VALUE)
+        memcpy(to, from, bytes);
+    else
+        for (uint32_t at = 0; at < bytes; at += JLOG_PIECE_OF_VALUE)
+            memcpy(to + at, from + at, JLOG_PIECE_OF_VALUE);
+}
+
+/* Adds records in the short form, which need not have been checked: at most `most`, none that reaches beyond `end`, and none
+ * whose value has no room. Returns the address after them. */
 static inline const uint8_t *jlog_fill_short(struct jlog_columns *to, const uint8_t *at, const uint8_t *end,
-                                             int64_t base_time_us)
+                                             int64_t base_time_us, uint64_t most)
 {
     uint8_t *const data = to->value.data;
     int32_t *const offsets = to->value.offsets;
     int64_t *const timestamp_us = to->timestamp_us;
+    const uint64_t end_row = to->rows + most;
+    const uint32_t room = to->value.room;
     uint64_t row = to->rows;
     uint32_t used = to->value.used;
 
-    while (at < end) {
+    while (row < end_row && (size_t)(end - at) >= JLOG_SHORT_BYTES) {
         const uint32_t tag = jlog_load32(at), bytes = tag & JLOG_SHORT_VALUE_MAX;
 
-        if (tag & JLOG_TAG_LONG)
+        if (tag & JLOG_TAG_LONG || (size_t)(end - at) - JLOG_SHORT_BYTES < bytes)
             break;
         __builtin_prefetch(at + JLOG_PREFETCH_BYTES);
+        if (offsets != NULL) {
+            if (bytes > room - used)
+                break;
+            jlog_copy_value(data + used, at + JLOG_SHORT_BYTES, bytes, end);
+            used += bytes;
+            offsets[row + 1] = (int32_t)used;
+        }
         if (timestamp_us != NULL)
             timestamp_us[row] = (int64_t)((uint64_t)base_time_us + jlog_load32(at + 4));
         row++;
-        if (offsets != NULL) {
-            memcpy(data + used, at + JLOG_SHORT_BYTES, bytes);
-            used += bytes;
-            offsets[row] = (int32_t)used;
-        }
         at += JLOG_SHORT_BYTES + bytes;
     }
     to->rows = to->value.count = row;
@@ -170,7 +188,7 @@ static inline void jlog_fill(struct jlog_columns *to, const uint8_t *at, const u
     struct jlog_record record;
     size_t size;
 
-    while ((at = jlog_fill_short(to, at, end, base_time_us)) < end &&
+    while ((at = jlog_fill_short(to, at, end, base_time_us, UINT64_MAX - to->rows)) < end &&
            (size = jlog_decode_record(at, (size_t)(end - at), base_time_us, &record)) != 0) {
         if (!(record.tag & JLOG_TAG_STATE))
             jlog_fill_record(to, &record);

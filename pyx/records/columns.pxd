@@ -10,6 +10,7 @@ cdef extern from "records/columns.h" nogil:
         uint8_t *data
         uint64_t count
         uint32_t used
+        uint32_t room
 
     struct jlog_columns:
         int64_t *sequence
@@ -30,7 +31,9 @@ cdef extern from "records/columns.h" nogil:
         uint64_t name_bytes
         uint64_t header_value_bytes
 
-    const uint8_t *jlog_fill_short(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us)
+    enum:
+        JLOG_PIECE_OF_VALUE
+    const uint8_t *jlog_fill_short(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t most)
     void jlog_measure(const uint8_t *at, const uint8_t *end, jlog_sizes *sizes)
     void jlog_fill(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us)
     void jlog_fill_sequence(jlog_columns *to, uint64_t from_row, uint64_t first_sequence)
@@ -45,6 +48,8 @@ cdef class Batch:
 
     cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
                  Py_ssize_t count) except -1
+    cdef const uint8_t *add_short(self, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t first_sequence,
+                                  uint64_t most) except NULL
 
 
 cdef class Memory:
@@ -69,6 +74,7 @@ cdef class Strings:
 cdef class Columns(Batch):
     cdef readonly tuple fields
     cdef tuple names
+    cdef bint only_sequence
     cdef object path
     cdef list runs  # (row, sequence) where the sequences do not go on from the row before
     cdef uint64_t expected  # the sequence that goes on
@@ -81,6 +87,7 @@ cdef class Columns(Batch):
     cdef Strings name
     cdef Strings header_value
 
+    cdef int begin_run(self, uint64_t first_sequence) except -1
     cdef int reserve(self, uint64_t rows, uint64_t value_bytes) except -1
     cdef int reserve_rest(self, uint64_t rows, const jlog_sizes *more) except -1
     cdef int set_sequences(self, list sequences) except -1

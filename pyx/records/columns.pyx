@@ -13,6 +13,7 @@ from jlog._core.records.arrow cimport (
     jlog_widen,
 )
 
+from jlog._core.format.format cimport JLOG_SHORT_BYTES, jlog_pass_short
 from jlog._core.records.arrow import TEXTS
 
 
@@ -32,6 +33,12 @@ cdef class Batch:
                  Py_ssize_t count) except -1:
         """Adds `count` records, which the cursor has checked. With an error, adds none of them."""
         raise NotImplementedError
+
+    cdef const uint8_t *add_short(self, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t first_sequence,
+                                  uint64_t most) except NULL:
+        """Checks and adds records in the short form in one pass: at most `most`, and none that reaches beyond `end`. Returns
+        the address after them. It may leave any of them to add(), as this one leaves all. With an error, adds none of them."""
+        return at
 
 
 cdef class Memory:
@@ -75,7 +82,8 @@ cdef class Strings:
         cdef bint begins = self.offsets.room == 0
         if size > INT32_MAX or count >= INT32_MAX:
             raise ValueError("a column of an Arrow batch must be below 2 GiB; read fewer records at once")
-        array.data = self.data.reserve(size)
+        array.data = self.data.reserve(size + JLOG_PIECE_OF_VALUE)
+        array.room = min(self.data.room - JLOG_PIECE_OF_VALUE, INT32_MAX)
         array.validity = self.validity.reserve(count // 8 + 1)
         memset(array.validity + before, self.preset, self.validity.room - before)
         array.offsets = <int32_t *> self.offsets.reserve(4 * (count + 1))
@@ -126,6 +134,7 @@ cdef class Columns(Batch):
     def __init__(self, tuple fields not None, path=None, uint64_t rows=0, uint64_t value_bytes=0):
         self.fields, self.path = fields, path
         self.names = tuple([field.name for field in fields])
+        self.only_sequence = self.names == ("sequence",)  # the number of records is all that is needed
         self.sequence, self.timestamp = Memory(), Memory()
         self.value, self.key, self.headers = Strings(0xFF), Strings(0), Strings(0)
         self.name, self.header_value = Strings(0xFF), Strings(0xFF)
@@ -140,24 +149,43 @@ cdef class Columns(Batch):
         cdef uint32_t used = self.to.value.used
         cdef jlog_sizes more
         self.reserve(rows + count, used + size)
-        if rows == 0 or first_sequence != self.expected:
-            self.runs.append((rows, first_sequence))
-        self.expected = first_sequence + count
-        if self.names == ("sequence",):  # the number of records is all that is needed
-            self.to.rows = self.count = rows + count
-            jlog_fill_sequence(&self.to, rows, first_sequence)
-            return 0
-        at = jlog_fill_short(&self.to, data, end, base_time_us)
-        if at != end:
-            jlog_measure(at, end, &more)
-            try:
-                self.reserve_rest(rows + count, &more)
-            except BaseException:
-                self.to.rows, self.to.value.count, self.to.value.used = rows, rows, used
-                raise
-            jlog_fill(&self.to, at, end, base_time_us)
+        self.begin_run(first_sequence)
+        if self.only_sequence:
+            self.to.rows = rows + count
+        else:
+            at = jlog_fill_short(&self.to, data, end, base_time_us, count)
+            if at != end:
+                jlog_measure(at, end, &more)
+                try:
+                    self.reserve_rest(rows + count, &more)
+                except BaseException:
+                    self.to.rows, self.to.value.count, self.to.value.used = rows, rows, used
+                    raise
+                jlog_fill(&self.to, at, end, base_time_us)
         jlog_fill_sequence(&self.to, rows, first_sequence)
+        self.expected = first_sequence + count
         self.count = self.to.rows
+        return 0
+
+    cdef const uint8_t *add_short(self, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t first_sequence,
+                                  uint64_t most) except NULL:
+        cdef uint64_t rows = self.to.rows
+        most = min(most, <uint64_t> (end - at) // JLOG_SHORT_BYTES)
+        self.reserve(rows + most, 0)  # there is room for the values of a batch like the one before: add() makes more
+        self.begin_run(first_sequence)
+        if self.only_sequence:
+            at = jlog_pass_short(at, end, most, &self.to.rows)
+        else:
+            at = jlog_fill_short(&self.to, at, end, base_time_us, most)
+        jlog_fill_sequence(&self.to, rows, first_sequence)
+        self.expected = first_sequence + (self.to.rows - rows)
+        self.count = self.to.rows
+        return at
+
+    cdef int begin_run(self, uint64_t first_sequence) except -1:
+        """Notes that the next rows begin with this sequence."""
+        if self.to.rows == 0 or first_sequence != self.expected:
+            self.runs.append((self.to.rows, first_sequence))
         return 0
 
     cdef int reserve(self, uint64_t rows, uint64_t value_bytes) except -1:

@@ -157,6 +157,25 @@ def test_record_batches_hold_what_iteration_gives(path, kinds, max_records):
     assert expected == []
 
 
+@pytest.mark.parametrize("max_bytes", [1000, 20_000, 1 << 20])
+@pytest.mark.parametrize("max_records", [10, 100_000])
+def test_values_of_any_size_are_whole_in_batches_of_any_size(path, max_records, max_bytes):
+    sizes = [*range(70), 500, 511, 512, 513, 544, 3000, 9000, *[100] * 300, *range(90, 0, -1)] * 3
+    values = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    with jlog.Writer(path, precommit=16 << 10) as writer:
+        writer.extend(values)
+        writer.append(None)
+        writer.append(b"with a key", key=b"k")
+        writer.extend(values)
+    wanted = [*values, None, b"with a key", *values]
+    with jlog.Reader(path) as reader:
+        batches = list(reader.record_batches(max_records=max_records, max_bytes=max_bytes))
+    for batch in batches:
+        batch.validate(full=True)
+    assert [value for batch in batches for value in batch.column("value").to_pylist()] == wanted
+    assert [at for batch in batches for at in batch.column("sequence").to_pylist()] == list(range(len(wanted)))
+
+
 def test_max_bytes_bounds_a_batch_but_for_its_first_record(path, writer):
     writer.extend([b"x" * 1000] * 10 + [b"y" * 5000] + [b"x" * 1000] * 10)
     with jlog.Reader(path) as reader:

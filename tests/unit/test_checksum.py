@@ -82,6 +82,15 @@ def test_instruction_and_table_agree_at_any_length_and_alignment():
             assert crc32c(piece, 0xFFFFFFFF) == crc32c_table(piece, 0xFFFFFFFF), (start, size)
 
 
+def test_instruction_and_table_agree_where_vectors_take_over():
+    """From 4,096 bytes on a CPU with vectors of 512 bits takes 256 bytes at once, and leaves the rest to the lanes."""
+    data = memoryview(noise(9000))
+    for size in [*range(4096 - 9, 4096 + 2 * 256 + 9), *range(8192 - 9, 8192 + 266)]:
+        start = size % 64
+        piece = data[start : start + size]
+        assert crc32c(piece, size) == crc32c_table(piece, size), (start, size)
+
+
 @WAYS
 def test_crcs_around_the_interleaving_agree_with_another_package(way):
     for data in map(noise, AROUND_BOUNDARIES):
