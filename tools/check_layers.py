@@ -60,6 +60,8 @@ pyx.records
 pyx.format
 pyx.system
 jlog.system
+pyx.system.file
+pyx.system.failpoint
 jlog.errors
 jlog.html
 """.strip().splitlines()

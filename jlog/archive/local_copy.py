@@ -22,6 +22,7 @@ from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.index import NO_TIME, SparseIndex
 from jlog._core.segments.segment import SegmentFile
+from jlog._core.system.file import OpenFile
 from jlog.archive.indexes import fetch_index
 from jlog.archive.manifest import ArchivedSegment
 from jlog.archive.store import ArchiveFolder
@@ -58,11 +59,11 @@ class LocalCopy:
         self._run: tuple[int, int] | None = None  # the run of blocks: from this entry of the index up to that one
         _remove_abandoned(tempfile.gettempdir())
         self.path = os.path.join(tempfile.gettempdir(), PREFIX + os.urandom(16).hex())
-        lock: list[int] = []  # the descriptor that holds the lock
+        lock: list[OpenFile] = []  # holds the lock
         self._discard = weakref.finalize(self, _discard, self.path, os.getpid(), lock)  # before there is anything to remove
         os.mkdir(self.path, 0o700)
         lock.append(open_directory(self.path))
-        fcntl.flock(lock[0], fcntl.LOCK_SH)
+        fcntl.flock(lock[0].fd, fcntl.LOCK_SH)
         try:
             self._index = self._archived_index()
             if self._index is None:
@@ -146,16 +147,13 @@ class LocalCopy:
         found = self._folder.read_ranges(self.segment.name, ranges, self.segment.size_bytes)
         if found is None:
             return False
-        fd = os.open(os.path.join(self.path, self.segment.name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with OpenFile(os.path.join(self.path, self.segment.name), os.O_WRONLY | os.O_CREAT) as file:
             if anew:
                 self._run = None
-                os.ftruncate(fd, 0)
-                os.ftruncate(fd, stop)
+                os.ftruncate(file.fd, 0)
+                os.ftruncate(file.fd, stop)
             for (at, _), content in zip(ranges, found, strict=True):
-                write_whole(fd, content, at)
-        finally:
-            os.close(fd)
+                write_whole(file.fd, content, at)
         return True
 
     def _bound(self, end_sequence: int, end_offset: int) -> None:
@@ -259,13 +257,13 @@ def _back_to(index: SparseIndex, wanted: int, stop: int, size: int) -> int:
     return at
 
 
-def _discard(path: str, process: int, lock: list[int]) -> None:
+def _discard(path: str, process: int, lock: list[OpenFile]) -> None:
     if process == os.getpid():  # a forked child must leave the directory of the parent
         import shutil
 
         shutil.rmtree(path, ignore_errors=True)
     while lock:
-        os.close(lock.pop())
+        lock.pop().close()
 
 
 def _remove_abandoned(directory: str) -> None:
@@ -277,10 +275,6 @@ def _remove_abandoned(directory: str) -> None:
             at = os.lstat(path)
             if at.st_uid != os.geteuid() or not stat.S_ISDIR(at.st_mode) or time.time() - at.st_ctime < ABANDONED_SECONDS:
                 continue
-            lock = [open_directory(path)]
-            try:
-                fcntl.flock(lock[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _discard(path, os.getpid(), lock)
-            finally:
-                while lock:
-                    os.close(lock.pop())
+            with open_directory(path) as opened:
+                fcntl.flock(opened.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _discard(path, os.getpid(), [])

@@ -10,7 +10,7 @@ from typing import Any
 from jlog._core.format.checksum import crc32c
 from jlog._core.system.durable import sync_directory
 from jlog.errors import JournalError
-from jlog.system.files import write_whole
+from jlog.system.files import sync_file, write_whole
 
 PIECE_BYTES = 4 << 20
 PART = ".part"  # end of the name while a file is being uploaded
@@ -213,11 +213,7 @@ class ArchiveFolder:
         if not self._is_local:
             self._fs.mv(self._path(beside), self._path(name))
             return
-        fd = os.open(self._path(beside), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_file(self._path(beside))
         os.replace(self._path(beside), self._path(name))
         sync_directory(self._root)
 

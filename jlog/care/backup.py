@@ -29,6 +29,7 @@ from jlog.system.files import (
     naming,
     naming_its_path,
     open_file,
+    open_stream,
     read_small,
     read_whole,
     write_whole,
@@ -122,7 +123,7 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
         for segment, following in pairwise(name for name in list_segments(path) if name <= bodies[0].segment):
             if following > bounds.first_sequence:  # else it is a removed segment that a power loss has brought back
                 end, _, stated = segment_end(path, segment, following, meta.uuid)
-                with open(os.path.join(path, segment_name(segment)), "rb", opener=open_file) as source:
+                with open_stream(os.path.join(path, segment_name(segment))) as source:
                     _copy_segment(source, target, end if stated else None, progress)
                 if read_index(path, segment, meta.uuid) is not None:  # else the first reader that needs an index builds it anew
                     _copy_file(path, target, index_name(segment))
@@ -165,7 +166,7 @@ def _open_segment(path: str, meta: Meta) -> tuple[list[Body], BinaryIO]:
     while True:
         bodies = read_buffer(path, meta.uuid)
         first = bodies[0]
-        file = open(os.path.join(path, segment_name(first.segment)), "rb", opener=open_file)  # noqa: SIM115
+        file = open_stream(os.path.join(path, segment_name(first.segment)))
         again = read_buffer(path, meta.uuid)[0]
         if first.first_sequence > first.segment or (again.segment, again.offset) == (
             first.segment,
@@ -189,18 +190,18 @@ def _copy_open_segment(
     _copy_segment(source, target, bodies[0].offset, progress)
     segment, offset, sequence = bodies[0].segment, bodies[0].offset, bodies[0].first_sequence
     file = os.path.join(target, segment_name(segment))
-    with naming(file), open(file, "r+b", opener=open_file) as copy:
+    with naming(file), open_file(file, os.O_RDWR) as copy:
         for body in bodies:
             if body.records:
                 block = encode_block(meta.uuid, segment, offset, body.raw, body.base_time_us, sequence)
-                write_whole(copy.fileno(), block, offset)
+                write_whole(copy.fd, block, offset)
                 offset, sequence = offset + len(block), sequence + body.records
-        os.fsync(copy.fileno())
+        os.fsync(copy.fd)
     return segment, offset, sequence
 
 
 def _copy_file(path: str, target: str, name: str) -> None:
-    with suppress(FileNotFoundError), open(os.path.join(path, name), "rb", opener=open_file) as source:
+    with suppress(FileNotFoundError), open_stream(os.path.join(path, name)) as source:
         _copy_segment(source, target, None, lambda _: None)
 
 
@@ -220,7 +221,7 @@ def _finish(path: str, target: str) -> None:
 def _make(target: str, name: str) -> None:
     """Creates an empty file. Raises FileExistsError where the name is taken."""
     with Directory(target) as directory:
-        os.close(directory.create(name))
+        directory.create(name).close()
 
 
 def _remove(path: str) -> None:

@@ -184,17 +184,13 @@ def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segmen
     # for clean now.
     first = segments[-1].next_segment
     name = file_in(path, segment_name(first))
-    with naming(name):
-        fd = open_file(name, os.O_RDWR)
-        try:
-            with closing(SegmentFile(path, first, attachment.uuid)) as file:
-                offset = first_block_offset(file)
-                # A writer that has given the name to another file in between has synced that file.
-                if os.path.samestat(os.fstat(file.fileno()), os.fstat(fd)):
-                    write_blocks(file, offset, fd)
-            sync_data(fd, name)
-        finally:
-            os.close(fd)
+    with naming(name), open_file(name, os.O_RDWR) as opened:
+        with closing(SegmentFile(path, first, attachment.uuid)) as file:
+            offset = first_block_offset(file)
+            # A writer that has given the name to another file in between has synced that file.
+            if os.path.samestat(os.fstat(file.fileno()), os.fstat(opened.fd)):
+                write_blocks(file, offset, opened.fd)
+        sync_data(opened.fd, name)
     sync_directory(path)
     attachment.bounds_file.update(first_sequence=first, mark=(first, offset, first), durable=True, deadline=deadline)
     for segment in segments:

@@ -151,9 +151,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def _fill_standard_streams() -> None:
     """Opens standard streams that the caller has closed. Otherwise a file of the journal would get their number, and with it
     the output of the system."""
-    fd = os.open(os.devnull, os.O_RDWR)
+    fd = os.open(os.devnull, os.O_RDWR)  # noqa: TID251 - no handler is there yet
     while fd <= 2:
-        fd = os.dup(fd)
+        fd = os.dup(fd)  # noqa: TID251
     os.close(fd)
 
 

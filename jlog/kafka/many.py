@@ -270,8 +270,8 @@ class MirrorProcess:
 def main() -> None:
     """Runs the job that comes through stdin, and reports every second: in a thread, so that the flow never waits for the
     supervisor."""
-    supervisor = socket.socket(fileno=os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a program that a transform starts gets nothing of it
+    supervisor = socket.socket(fileno=os.dup(0))  # noqa: TID251 - a process that has just begun
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # noqa: TID251 - a program that a transform starts gets nothing of it
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # dies with the supervisor, however that happens
     job, until_end, lags, parent = pickle.loads(supervisor.recv(PACKET_BYTES))
     if os.getppid() != parent:  # it has died before the call

@@ -112,12 +112,8 @@ class DamageFinder:
         message at `at`: it may be an older one."""
         if self._index_path is None:
             return None
-        with suppress(OSError, JournalError):
-            fd = open_file(self._index_path)
-            try:
-                return self._search(fd, os.fstat(fd).st_size // 8, at)
-            finally:
-                os.close(fd)
+        with suppress(OSError, JournalError), open_file(self._index_path) as file:
+            return self._search(file.fd, os.fstat(file.fd).st_size // 8, at)
         return None
 
     def _search(self, fd: int, count: int, at: int) -> int | None:

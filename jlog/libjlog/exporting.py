@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from jlog._core.system.durable import sync_directory
+from jlog._core.system.file import OpenFile
 from jlog.errors import CorruptJournal, JournalError, JournalExists
 from jlog.journal import Journal
 from jlog.libjlog.format import (
@@ -125,7 +126,7 @@ class _Export:
         self._waiting = sorted(set(self._subscribers.values()))
         self._in_segment = 0  # records
         self._bytes = self._written = 0  # of the segment: with and without what waits in a batch
-        self._fd = self._create(segment_name(0))
+        self._file = self._create(segment_name(0))
 
     # --- Records --------------------------------------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ class _Export:
                     self._on_progress(len(batch))
             self._sync()
         finally:
-            os.close(self._fd)
+            self._file.close()
         self._pass_marks(end + 1)
         self.result.segments = len(self._starts)
 
@@ -190,12 +191,12 @@ class _Export:
     def _write(self, pieces: list[bytes]) -> None:
         content = b"".join(pieces)
         with naming(self._segment_path()):
-            write_whole(self._fd, content, self._written)
+            write_whole(self._file.fd, content, self._written)
         self._written += len(content)
 
     def _sync(self) -> None:
         with naming(self._segment_path()):
-            os.fsync(self._fd)
+            os.fsync(self._file.fd)
 
     def _segment_path(self) -> str:
         return os.path.join(self._path, segment_name(len(self._starts) - 1))
@@ -204,9 +205,9 @@ class _Export:
         if len(self._starts) == SEGMENTS_MAX:
             raise OSError(errno.EFBIG, "libjlog's segment numbers are used up; export with larger segments", self._path)
         self._sync()
-        fd = self._create(segment_name(len(self._starts)))  # where it fails, write_records() closes the one before
-        os.close(self._fd)
-        self._fd = fd
+        file = self._create(segment_name(len(self._starts)))  # where it fails, write_records() closes the one before
+        self._file.close()
+        self._file = file
         self._starts.append(sequence)
         self._in_segment = self._bytes = self._written = 0
 
@@ -242,17 +243,13 @@ class _Export:
         self._write_file(METASTORE, struct.pack(f"{self._order}4I", newest, self._unit_limit, ALMOST_SAFE, self._magic))
         sync_directory(self._path)
 
-    def _create(self, name: str) -> int:
-        return os.open(os.path.join(self._path, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+    def _create(self, name: str) -> OpenFile:
+        return OpenFile(os.path.join(self._path, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o640)
 
     def _write_file(self, name: str, content: bytes) -> None:
-        fd = self._create(name)
-        try:
-            with naming(os.path.join(self._path, name)):
-                write_whole(fd, content, 0)
-                os.fsync(fd)
-        finally:
-            os.close(fd)
+        with self._create(name) as file, naming(os.path.join(self._path, name)):
+            write_whole(file.fd, content, 0)
+            os.fsync(file.fd)
 
 
 def _compress(value: bytes) -> bytes:

@@ -26,7 +26,7 @@ from jlog.libjlog.format import (
     segment_of,
     subscriber_of,
 )
-from jlog.system.files import naming, open_file, read_small, read_whole
+from jlog.system.files import naming, open_file, open_stream, read_small, read_whole
 from jlog.system.filesystem import journal_path
 
 BUFFER_BYTES_MAX = 128 << 20  # a larger pre-commit buffer is not read, since it is held in memory
@@ -40,22 +40,22 @@ class SegmentFile:
     def __init__(self, directory: str, segment: int) -> None:
         self.segment = segment
         self.path = os.path.join(directory, segment_name(segment))
-        self._fd = open_file(self.path)
+        self._file = open_file(self.path)
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        return os.fstat(self._file.fd).st_size
 
     def read(self, at: int, size: int) -> bytes:
         """Reads so many bytes, fewer only where the file ends."""
         with naming(self.path):
-            return read_whole(self._fd, size, at)
+            return read_whole(self._file.fd, size, at)
 
     def crc(self, begin: int, end: int) -> int | None:
         """Returns the CRC32C of these bytes; None if the file does not have all of them."""
         return crc_of(self.read, begin, end)
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._file.close()
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Source:
     def _first_bytes(self, segment: int | None) -> bytes:
         """Returns the beginning of a segment, or of the messages in the buffer."""
         name = PRE_COMMIT if segment is None else segment_name(segment)
-        with suppress(FileNotFoundError), open(os.path.join(self.path, name), "rb", opener=open_file) as file:
+        with suppress(FileNotFoundError), open_stream(os.path.join(self.path, name)) as file:
             return file.read(16) if segment is not None else file.read(16 + POINTER_BYTES)[POINTER_BYTES:]
         return b""
 
@@ -194,7 +194,7 @@ class Source:
         self.checkpoints()
         self.buffer()
         with suppress(FileNotFoundError):
-            os.close(open_file(os.path.join(self.path, PRE_COMMIT)))
+            open_file(os.path.join(self.path, PRE_COMMIT)).close()
 
     # --- Subscribers ------------------------------------------------------------------------------------------------
 
@@ -261,23 +261,15 @@ class Source:
         return None
 
     def _pointer(self) -> int:
-        with suppress(FileNotFoundError):
-            fd = open_file(os.path.join(self.path, PRE_COMMIT))
-            try:
-                found = self.layout.numbers(read_whole(fd, POINTER_BYTES, 0))
-            finally:
-                os.close(fd)
+        with suppress(FileNotFoundError), open_file(os.path.join(self.path, PRE_COMMIT)) as file:
+            found = self.layout.numbers(read_whole(file.fd, POINTER_BYTES, 0))
             return found[0] if found else 0
         return 0
 
     def unused(self, used: int) -> bytes:
         """Returns the bytes of the buffer after those in use, which are left from before the last flush."""
-        with suppress(FileNotFoundError):
-            fd = open_file(os.path.join(self.path, PRE_COMMIT))
-            try:
-                return read_whole(fd, BUFFER_BYTES_MAX, POINTER_BYTES + used)
-            finally:
-                os.close(fd)
+        with suppress(FileNotFoundError), open_file(os.path.join(self.path, PRE_COMMIT)) as file:
+            return read_whole(file.fd, BUFFER_BYTES_MAX, POINTER_BYTES + used)
         return b""
 
     def _stable_content(self, path: str) -> tuple[bytes | None, int]:
@@ -288,30 +280,28 @@ class Source:
         bytes before the pointer stay as they are until the next flush.
         """
         try:
-            fd = open_file(path)
+            file = open_file(path)
         except FileNotFoundError:
             return b"", 0
-        try:
-            with naming(path):
-                size = os.fstat(fd).st_size
-                if size <= POINTER_BYTES:
-                    return b"", 0
-                used = self.layout.numbers(read_whole(fd, POINTER_BYTES, 0))[0]
-                there = min(used, size - POINTER_BYTES)
-                if there > BUFFER_BYTES_MAX:
-                    raise UnsupportedFormat(
-                        f"{path}: {there} bytes are in use, and at most {BUFFER_BYTES_MAX} can be read: close the journal's "
-                        "writer, which flushes them, then import it"
-                    )
-                content = read_whole(fd, there, POINTER_BYTES)
-                again = self.layout.numbers(read_whole(fd, POINTER_BYTES, 0))[0]
-                if again < used or crc_of(lambda at, n: read_whole(fd, n, at), POINTER_BYTES, POINTER_BYTES + there) != crc32c(
-                    content
-                ):
-                    return None, 0
-                return content, used - there
-        finally:
-            os.close(fd)
+        with file, naming(path):
+            fd = file.fd
+            size = os.fstat(fd).st_size
+            if size <= POINTER_BYTES:
+                return b"", 0
+            used = self.layout.numbers(read_whole(fd, POINTER_BYTES, 0))[0]
+            there = min(used, size - POINTER_BYTES)
+            if there > BUFFER_BYTES_MAX:
+                raise UnsupportedFormat(
+                    f"{path}: {there} bytes are in use, and at most {BUFFER_BYTES_MAX} can be read: close the journal's "
+                    "writer, which flushes them, then import it"
+                )
+            content = read_whole(fd, there, POINTER_BYTES)
+            again = self.layout.numbers(read_whole(fd, POINTER_BYTES, 0))[0]
+            if again < used or crc_of(lambda at, n: read_whole(fd, n, at), POINTER_BYTES, POINTER_BYTES + there) != crc32c(
+                content
+            ):
+                return None, 0
+            return content, used - there
 
 
 def crc_of(read: Callable[[int, int], bytes], begin: int, end: int) -> int | None:

@@ -127,6 +127,9 @@ class PositionFile:
             self._file, self._refused = _open(path, kind, name)
         except FileNotFoundError:
             raise not_found(path, kind, name) from None
+        # The core's method: a frame of Python here could be interrupted before the file is closed, and the name be held for as
+        # long as anything keeps the exception.
+        self.close = self._file.close
 
     def hold(self, deadline: Deadline) -> bool:
         """Takes the name, which the kernel gives back when this process dies. Returns False where another Reader has it until
@@ -211,9 +214,6 @@ class PositionFile:
     def sync(self) -> None:
         self._file.sync()
 
-    def close(self) -> None:
-        self._file.close()
-
 
 def path_of(path: str, kind: str, name: str) -> str:
     return file_in(path, os.path.join(f"{kind}s", name))
@@ -269,15 +269,18 @@ def hold(path: str, meta: Meta, name: str, deadline: Deadline = AT_ONCE) -> Posi
     """Opens the subscriber's file and takes the name. Raises SubscriberBusy where another Reader has it until the deadline."""
     while True:
         file = PositionFile(path, meta, SUBSCRIBER, name)
-        if not file.hold(deadline):
-            who = file.holders()
-            file.close()
-            raise SubscriberBusy(
-                f"{path}: subscriber {name!r} is read by another Reader or by Workers{who}: close these, or choose another name"
-            )
-        if file.is_current:
-            file.take_up_window()
-            return file
+        try:
+            if not file.hold(deadline):
+                raise SubscriberBusy(
+                    f"{path}: subscriber {name!r} is read by another Reader or by Workers{file.holders()}: close these, or "
+                    "choose another name"
+                )
+            if file.is_current:
+                file.take_up_window()
+                return file
+        except BaseException:
+            file.close()  # what was raised may hold on to this frame
+            raise
         file.close()
 
 

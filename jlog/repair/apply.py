@@ -121,29 +121,25 @@ class Applier:
 
 
 def _write_again(file: str, ranges: tuple[tuple[int, int], ...]) -> None:
-    with naming(file):
-        fd = open_file(file, os.O_RDWR)
-        try:
-            for start, end in ranges:
-                for at in range(start, end, PIECE_BYTES):
-                    write_whole(fd, read_whole(fd, min(PIECE_BYTES, end - at), at), at)
-            sync_data(fd, file)
-        finally:
-            os.close(fd)
+    with naming(file), open_file(file, os.O_RDWR) as opened:
+        for start, end in ranges:
+            for at in range(start, end, PIECE_BYTES):
+                write_whole(opened.fd, read_whole(opened.fd, min(PIECE_BYTES, end - at), at), at)
+        sync_data(opened.fd, file)
 
 
 def _cut(file: str, end: int) -> None:
-    with naming(file), open(file, "r+b", opener=open_file) as opened:
-        os.ftruncate(opened.fileno(), end)
-        os.fsync(opened.fileno())
+    with naming(file), open_file(file, os.O_RDWR) as opened:
+        os.ftruncate(opened.fd, end)
+        os.fsync(opened.fd)
 
 
 def _restore_copy(file: str, uuid: bytes, step: RestoreCopy) -> None:
     """Reads the copies again: a subscriber may have moved since the scan."""
-    with open(file, "r+b", opener=open_file) as opened:
-        copies = both_copies(opened.fileno(), uuid, bounds=step.is_bounds)
+    with open_file(file, os.O_RDWR) as opened:
+        copies = both_copies(opened.fd, uuid, bounds=step.is_bounds)
         for at, copy, other in zip(DUAL_SLOT_OFFSETS, copies, reversed(copies), strict=True):
             if at == step.offset and copy is None and other is not None:
                 with naming(file):
-                    write_whole(opened.fileno(), other, at)
-                    os.fdatasync(opened.fileno())
+                    write_whole(opened.fd, other, at)
+                    os.fdatasync(opened.fd)

@@ -43,13 +43,11 @@ def _signatures(path: str) -> list[Signature]:
     found = []
     for name, at in places:
         try:
-            fd = open_file(os.path.join(path, name))
+            file = open_file(os.path.join(path, name))
         except (FileNotFoundError, JournalError):
             continue
-        try:
-            signature = whose(os.pread(fd, SIGNATURE_BYTES, at))
-        finally:
-            os.close(fd)
+        with file:
+            signature = whose(os.pread(file.fd, SIGNATURE_BYTES, at))
         if signature is not None:
             found.append(signature)
     return found

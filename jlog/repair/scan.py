@@ -116,8 +116,8 @@ def _positions(path: str, meta: Meta) -> Iterator[FoundPosition]:
 
 def _damaged_copies(path: str, meta: Meta, *, bounds: bool = False) -> tuple[int, ...]:
     """Returns the offsets of the copies that can be made anew from the other one."""
-    with open(path, "rb", opener=open_file) as file:
-        copies = both_copies(file.fileno(), meta.uuid, bounds=bounds)
+    with open_file(path) as file:
+        copies = both_copies(file.fd, meta.uuid, bounds=bounds)
     pairs = zip(DUAL_SLOT_OFFSETS, copies, reversed(copies), strict=True)
     return tuple(at for at, copy, other in pairs if copy is None and other is not None)
 
@@ -242,8 +242,8 @@ def _has_content(file: str, start: int, end: int) -> bool:
     if start >= os.path.getsize(file):
         return False
     try:
-        with open(file, "rb", opener=open_file) as opened:
-            return end_of_content(opened.fileno(), start, min(end, os.path.getsize(file))) > start
+        with open_file(file) as opened:
+            return end_of_content(opened.fd, start, min(end, os.path.getsize(file))) > start
     except JournalError:
         return True
     except OSError as error:

@@ -176,12 +176,11 @@ def _stderr_to(path: str | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    kept = os.dup(2)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    kept = os.dup(2)  # noqa: TID251 - stderr's, which is to come back
     try:
-        os.dup2(file, 2)
+        with open(path, "ab", buffering=0) as file:
+            os.dup2(file.fileno(), 2)
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(file)

@@ -13,6 +13,7 @@ from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.recover.recovery import create_segment
 from jlog._core.segments.build import segment_start
 from jlog._core.system.durable import sync_directory
+from jlog._core.system.file import OpenFile
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
 from jlog.errors import CorruptJournal, JournalExists, JournalMoved
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit
@@ -171,15 +172,13 @@ def remove_own_files(held: HeldPath) -> None:
 def _remove_tree(directory: int, name: str) -> None:
     """Removes a directory with all that is in it. Leaves alone what is not a directory."""
     try:
-        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        opened = OpenFile(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, directory)
     except NotADirectoryError:
         return
-    try:
-        for entry in os.listdir(fd):
+    with opened:
+        for entry in os.listdir(opened.fd):
             try:
-                os.unlink(entry, dir_fd=fd)
+                os.unlink(entry, dir_fd=opened.fd)
             except IsADirectoryError:
-                _remove_tree(fd, entry)
-    finally:
-        os.close(fd)
+                _remove_tree(opened.fd, entry)
     os.rmdir(name, dir_fd=directory)

@@ -159,11 +159,8 @@ def _meta_of(fields: dict[str, Any]) -> Meta:
 
 def is_a_copy(path: str, meta: Meta) -> bool:
     """Says whether the directory was copied or restored: then `meta` was read from another file than was written."""
-    fd = open_file(file_in(path, NAME))
-    try:
-        return (os.fstat(fd).st_ino, birth_us(fd)) != (meta.inode, meta.birth_us)
-    finally:
-        os.close(fd)
+    with open_file(file_in(path, NAME)) as file:
+        return (os.fstat(file.fd).st_ino, birth_us(file.fd)) != (meta.inode, meta.birth_us)
 
 
 def write_meta(path: str, meta: Meta) -> None:

@@ -10,23 +10,21 @@ Others may also rename, remove or replace the directory itself. So an object tha
 from __future__ import annotations
 
 import errno
-import fcntl
 import functools
 import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import BinaryIO, Concatenate, Literal, ParamSpec, TypeVar
 
+from jlog._core.system.file import OpenFile
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalMoved
 
 NO_FILE = "it is not a regular file"
 _NO_FILE_ERRORS = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # errors of open() for such a file
 P = ParamSpec("P")
 T = TypeVar("T")
-
-LOWEST_DESCRIPTOR = 3  # lower numbers get the output of other code, even where these were closed at the start
 
 
 class HeldPath(str):
@@ -36,23 +34,20 @@ class HeldPath(str):
     identity: device and inode, which nothing else gets as long as the directory is open.
     """
 
-    __slots__ = ("_fd", "identity")
+    __slots__ = ("_opened", "identity")
     identity: tuple[int, int]
-    _fd: int
+    _opened: OpenFile
 
     def __new__(cls, path: str) -> HeldPath:  # noqa: PYI034
         held = super().__new__(cls, path)
-        held._fd = open_directory(path)
-        held.identity = _identity(os.fstat(held._fd))
+        held._opened = open_directory(path)
+        held.identity = _identity(os.fstat(held._opened.fd))
         return held
 
     def descriptor(self) -> int:
         """Returns the descriptor. Raises JournalClosed after close(), and where the program has closed it itself."""
-        try:
-            if self._fd >= 0 and _identity(os.fstat(self._fd)) == self.identity:
-                return self._fd
-        except OSError:
-            pass
+        if self._opened.is_own():
+            return self._opened.fd
         raise descriptors_closed(self)
 
     def check(self) -> None:
@@ -86,13 +81,7 @@ class HeldPath(str):
 
     def close(self) -> None:
         """Closes the descriptor. A second call does nothing."""
-        with suppress(JournalClosed):
-            fd, self._fd = self.descriptor(), -1
-            os.close(fd)
-
-    def __del__(self) -> None:
-        if hasattr(self, "identity"):
-            self.close()
+        self._opened.close()
 
 
 def descriptors_closed(path: str) -> JournalClosed:
@@ -190,23 +179,28 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def open_file(path: str, flags: int = os.O_RDONLY) -> int:
-    """Opens an existing file and returns its descriptor; also used as the opener of open(). Raises JournalError where it is a
-    symbolic link, and CorruptJournal where it is not a regular file."""
+def open_file(path: str, flags: int = os.O_RDONLY) -> OpenFile:
+    """Opens an existing file. Raises JournalError where it is a symbolic link, and CorruptJournal where it is not a regular
+    file."""
     name, directory = place_of(path)
     return _open(name, flags, directory, path)
 
 
+def open_stream(path: str, mode: Literal["rb", "r+b"] = "rb") -> BinaryIO:
+    """Opens an existing file as open() does, with the refusals of open_file()."""
+    return open(path, mode, opener=open_file(path, os.O_RDONLY if mode == "rb" else os.O_RDWR).hand_over)
+
+
 def read_small(path: str, most: int) -> bytes:
     """Returns the content of a file, in memory. Raises CorruptJournal where it has more than `most` bytes."""
-    with naming(path), open(path, "rb", opener=open_file) as file:
+    with naming(path), open_stream(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise CorruptJournal(path, most, f"it has more than {most} bytes, the most that such a file may have")
     return content
 
 
-def open_segment(path: str) -> int:
+def open_segment(path: str) -> OpenFile:
     """Opens a segment as open_file() does. Where nobody else can write to the directory, a link in it is this user's own, as in
     the local copy of an archived segment, and is followed."""
     try:
@@ -218,10 +212,10 @@ def open_segment(path: str) -> int:
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise
         name, directory = place_of(path)
-        return _regular(_above_standard(os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=directory)), path)
+        return _regular(OpenFile(name, os.O_RDONLY | os.O_NONBLOCK, directory), path)
 
 
-def open_or_create(path: str) -> int:
+def open_or_create(path: str) -> OpenFile:
     """Opens a file for reading and writing. Several processes may call this at the same time: one of them creates the file."""
     while True:
         with suppress(FileNotFoundError):
@@ -230,14 +224,20 @@ def open_or_create(path: str) -> int:
             return open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
 
-def open_directory(path: str) -> int:
-    """Opens a directory and returns its descriptor. The path may lead through links."""
+def open_directory(path: str) -> OpenFile:
+    """Opens a directory. The path may lead through links."""
     name, directory = place_of(path)
     try:
-        return _above_standard(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory))
+        return OpenFile(name, os.O_RDONLY | os.O_DIRECTORY, directory)
     except OSError as error:
         name_error(error, path)
         raise
+
+
+def sync_file(path: str) -> None:
+    """Makes the content of any file, or the entries of a directory, survive a power loss."""
+    with OpenFile(path, os.O_RDONLY) as file:
+        os.fsync(file.fd)
 
 
 def share(fd: int, directory: int) -> None:
@@ -316,12 +316,11 @@ def has_more_entries(path: str, few: int) -> bool:
 
 class Directory:
     """The directory at `path`, or one below it, with its descriptor. The ones below are never links. make=True makes those that
-    are missing, shared as the one at `path` is. `fd` is the descriptor, until it is closed."""
+    are missing, shared as the one at `path` is."""
 
     def __init__(self, path: str, *names: str, make: bool = False) -> None:
         self.path = path
-        self.fd = self._top = -1
-        self.fd = self._top = open_directory(path)
+        self._opened = self._top = open_directory(path)
         try:
             for name in names:
                 self._enter(name, make=make)
@@ -334,25 +333,19 @@ class Directory:
         if make:
             with suppress(FileExistsError), naming(below):
                 os.mkdir(name, dir_fd=self.fd)
-        fd = _open(name, os.O_RDONLY | os.O_DIRECTORY, self.fd, below)
-        if self.fd != self._top:
-            os.close(self.fd)
-        self.fd, self.path = fd, below
+        self._opened, self.path = _open(name, os.O_RDONLY | os.O_DIRECTORY, self.fd, below), below
         if make:
-            share(fd, self._top)
+            share(self.fd, self._top.fd)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor; -1 where it is closed."""
+        return self._opened.fd
 
     def close(self) -> None:
-        """Closes the descriptors, one after the other: if this is interrupted, the finalizer closes the rest. A second call
-        does nothing."""
-        below, self.fd = self.fd, self._top
-        if below != self._top:
-            os.close(below)
-        top, self.fd, self._top = self._top, -1, -1
-        if top >= 0:
-            os.close(top)
-
-    def __del__(self) -> None:
-        self.close()
+        """Closes the descriptors. A second call does nothing."""
+        self._opened.close()
+        self._top.close()
 
     def __enter__(self) -> Directory:  # noqa: PYI034
         return self
@@ -373,14 +366,14 @@ class Directory:
             free = f"{name}.{number}"
         return free
 
-    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+    def open(self, name: str, flags: int = os.O_RDONLY) -> OpenFile:
         return _open(name, flags, self.fd, os.path.join(self.path, name))
 
-    def create(self, name: str) -> int:
-        """Creates a new file and returns its descriptor. Raises FileExistsError where the name is taken."""
-        fd = self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        share(fd, self._top)
-        return fd
+    def create(self, name: str) -> OpenFile:
+        """Creates a new file. Raises FileExistsError where the name is taken."""
+        file = self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        share(file.fd, self._top.fd)
+        return file
 
     def remove(self, name: str) -> None:
         """Removes the file; of a link the link itself, and not the file that it names."""
@@ -402,15 +395,13 @@ class Directory:
         """
         begun = name if temporary is None else temporary
         self.remove(begun)
-        fd = self.create(begun)
+        file = self.create(begun)
         try:
             with naming(os.path.join(self.path, begun)):
-                try:
-                    yield fd
+                with file:
+                    yield file.fd
                     if sync:
-                        os.fsync(fd)
-                finally:
-                    os.close(fd)
+                        os.fsync(file.fd)
                 if begun != name:
                     os.rename(begun, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except BaseException:
@@ -427,12 +418,12 @@ def make_file(path: str, write: Callable[[int], object], temporary: str | None =
         directory.make(os.path.basename(path), write, temporary, sync=sync)
 
 
-def _open(name: str, flags: int, directory: int | None, path: str) -> int:
+def _open(name: str, flags: int, directory: int | None, path: str) -> OpenFile:
     # Opening a pipe, or a device, must not wait.
-    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        fd = _above_standard(os.open(name, flags, 0o666, dir_fd=directory))
-        return fd if flags & os.O_DIRECTORY else _regular(fd, path)
+        file = OpenFile(name, flags, directory)
+        return file if flags & os.O_DIRECTORY else _regular(file, path)
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR, *_NO_FILE_ERRORS):
             error.filename = path
@@ -440,10 +431,10 @@ def _open(name: str, flags: int, directory: int | None, path: str) -> int:
         raise open_error(error.errno or 0, path) from None
 
 
-def _regular(fd: int, path: str) -> int:
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
+def _regular(file: OpenFile, path: str) -> OpenFile:
+    if stat.S_ISREG(os.fstat(file.fd).st_mode):
+        return file
+    file.close()
     raise CorruptJournal(path, 0, NO_FILE)
 
 
@@ -457,12 +448,3 @@ def open_error(number: int, path: str) -> Exception:
     if number in _NO_FILE_ERRORS:
         return CorruptJournal(path, 0, NO_FILE)
     return OSError(number, os.strerror(number), path)
-
-
-def _above_standard(fd: int) -> int:
-    if fd >= LOWEST_DESCRIPTOR:
-        return fd
-    try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
-    finally:
-        os.close(fd)

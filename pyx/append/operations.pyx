@@ -7,7 +7,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.system.file cimport jlog_has_no_name, jlog_start_writeback
+from jlog._core.system.file cimport OpenFile, jlog_has_no_name, jlog_start_writeback
 from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE
 from jlog._core.system.lock cimport OWNERS_BYTE, Deadline
 from jlog._core.system.notices cimport warn
@@ -298,7 +298,7 @@ def seal(WritingProcess process not None, uint64_t segment, uint64_t end):
     fd = process.descriptors.borrow(segment, &_doubtful)
     try:
         if fd < 0:
-            fd = open_file(file_in(process.path, segment_name(segment)), os.O_RDWR)
+            fd = (<OpenFile> open_file(file_in(process.path, segment_name(segment)), os.O_RDWR)).detach(NULL)
     except FileNotFoundError:
         return  # cleaned already
     try:

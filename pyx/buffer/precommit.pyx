@@ -15,10 +15,10 @@ from libc.string cimport memcmp, memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mlock, mmap, munmap
 
 from jlog._core.system.file cimport (
+    OpenFile,
     jlog_allocate,
     jlog_close_file,
     jlog_file_bytes,
-    jlog_identify,
     jlog_read_at,
     jlog_write_at,
 )
@@ -91,8 +91,9 @@ cdef class Precommit:
         self.path = file_in(directory, "precommit")
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
         memcpy(self.believed_boot, _boot_id, 16)
-        self.fd = open_or_create(self.path) if create else open_file(self.path, os.O_RDWR if writable else os.O_RDONLY)
-        jlog_identify(self.fd, &self.file)
+        cdef OpenFile opened = (open_or_create(self.path) if create
+                                else open_file(self.path, os.O_RDWR if writable else os.O_RDONLY))
+        self.fd = opened.detach(&self.file)
         self.check_layout()
 
     def __dealloc__(self):

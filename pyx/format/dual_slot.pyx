@@ -14,10 +14,10 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.system.file cimport (
+    OpenFile,
     jlog_birth_us,
     jlog_changed_us,
     jlog_close_file,
-    jlog_identify,
     jlog_is_file,
     jlog_open_at,
     jlog_read_at,
@@ -183,8 +183,7 @@ cdef class BoundsFile:
         self._lock_file = lock_file
         self._mutex = Mutex(str(path))  # the lock file's range does not exclude threads of one process
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
-        self.fd = open_file(path, os.O_RDWR if writable else os.O_RDONLY)
-        jlog_identify(self.fd, &self.file)
+        self.fd = (<OpenFile> open_file(path, os.O_RDWR if writable else os.O_RDONLY)).detach(&self.file)
 
     def __dealloc__(self):
         jlog_close_file(self.fd, &self.file)

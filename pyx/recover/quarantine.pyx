@@ -27,7 +27,7 @@ class Quarantine:
     def copy(self, file, start=0, end=None, *, folder_durable=False):
         """Copies bytes of a file, as keep() does. Without `folder_durable`, a quarantine directory that this call creates is
         durable only once the journal's directory is synced."""
-        source = open(file, "rb", opener=open_file)
+        source = open_file(file)
         try:
             end = _content_end(source, start, end)
             if end <= start:

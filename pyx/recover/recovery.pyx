@@ -11,7 +11,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE, JLOG_NUMBER_MAX, jlog_block_header, jlog_load64
-from jlog._core.system.file cimport jlog_sync_data, jlog_write_at
+from jlog._core.system.file cimport OpenFile, jlog_sync_data, jlog_write_at
 from jlog._core.system.lock cimport Deadline
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_READY, JLOG_PAGE_RECOVERING, JLOG_PAGE_STATE_OFFSET, jlog_page
 from jlog._core.buffer.publish cimport jlog_rotate
@@ -67,22 +67,22 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     path = file_in(directory, segment_name(end.segment))
     quarantine_what_follows(directory, end.segment, end.offset)
     _visit(b"recovery.quarantined")
-    fd = open_file(path, os.O_RDWR)
+    cdef OpenFile opened = open_file(path, os.O_RDWR)
     try:
         # This also cuts off a block whose longer body is written next. If the process is killed in between, the next recovery
         # finds that the body belongs exactly at the end.
-        os.ftruncate(fd, offset)
+        os.ftruncate(opened.fd, offset)
         end = end._replace(offset=offset, sequence=sequence)
         for body in added:
             base_us, raw = jlog_load64(<const uint8_t *> <bytes> body), body[JLOG_BASE_BYTES:]
             block = encode_block(uuid, end.segment, end.offset, raw, base_us, end.sequence)
-            _check(jlog_write_at(fd, <const uint8_t *> block, len(block), end.offset), path)
+            _check(jlog_write_at(opened.fd, <const uint8_t *> block, len(block), end.offset), path)
             records, clock_us, _, _, _ = walk_body(raw, base_us)
             end = end._replace(offset=end.offset + len(block), sequence=end.sequence + records,
                                clock_us=max(end.clock_us, clock_us))
-        _check(jlog_sync_data(fd), path)
+        _check(jlog_sync_data(opened.fd), path)
     finally:
-        os.close(fd)
+        opened.close()
     _visit(b"recovery.cut")
     # The first writer to open a journal removes the closed end. If it is still there, no sequence was used after it.
     closed_here = bounds.closed is not None and bounds.closed[2] in (end.sequence, _end_before_gap(directory, uuid, end))
@@ -165,16 +165,17 @@ def write_unsynced_again(directory, bytes uuid not None, bounds) -> None:
     page cache alone, and the kernel may call its pages clean: the kernel reports a failed write once, and perhaps to a process
     that has died. So recovery trusts no write of another descriptor, whether or not a failure is known."""
     cdef SegmentFile file
+    cdef OpenFile opened
     for segment in [s for s in list_segments(directory) if s >= bounds.mark_segment]:
         file = SegmentFile(directory, segment, uuid, check_header=False)
         # If no record lies before the mark, the mark may be a place in an earlier file with the same name.
         marked = segment == bounds.mark_segment and bounds.mark_sequence != segment
-        fd = open_file(file.path, os.O_RDWR)
+        opened = open_file(file.path, os.O_RDWR)
         try:
-            _write_whole_blocks(file, bounds.mark_offset if marked else 0, fd)
-            _check(jlog_sync_data(fd), file.path)
+            _write_whole_blocks(file, bounds.mark_offset if marked else 0, opened.fd)
+            _check(jlog_sync_data(opened.fd), file.path)
         finally:
-            os.close(fd)
+            opened.close()
 
 
 cdef int _write_whole_blocks(SegmentFile file, uint64_t offset, int fd) except -1:

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
-from jlog._core.system.file cimport jlog_close_file, jlog_file_bytes, jlog_identify, jlog_read_at
+from jlog._core.system.file cimport OpenFile, jlog_close_file, jlog_file_bytes, jlog_read_at
 from jlog._core.format.format cimport (
     JLOG_BLOCK_HAS_STATE,
     JLOG_BLOCK_MAGIC,
@@ -153,8 +153,7 @@ cdef class SegmentFile:
         self.path = file_in(directory, segment_name(segment))
         self.segment = segment
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
-        self.fd = open_segment(self.path)
-        jlog_identify(self.fd, &self.file)
+        self.fd = (<OpenFile> open_segment(self.path)).detach(&self.file)
         if not check_header:
             self.previous_segment = JLOG_NONE
             return

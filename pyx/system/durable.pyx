@@ -2,7 +2,7 @@
 
 import os
 
-from jlog._core.system.file cimport jlog_sync_data, jlog_sync_directory
+from jlog._core.system.file cimport OpenFile, jlog_sync_data, jlog_sync_directory
 
 from jlog.system.files import open_directory
 
@@ -17,11 +17,11 @@ def sync_data(int fd, path) -> None:
 
 def sync_directory(path) -> None:
     """Returns when the entries of the directory survive a power loss."""
-    fd = open_directory(path)
+    cdef OpenFile directory = open_directory(path)
     try:
-        check(jlog_sync_directory(fd), path)
+        check(jlog_sync_directory(directory.fd), path)
     finally:
-        os.close(fd)
+        directory.close()
 
 
 cdef int check(int error, path) except -1:

@@ -1,4 +1,4 @@
-"""The declarations of file.h, for the Cython sources."""
+"""The declarations of file.h, for the Cython sources, and the class of file.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -16,6 +16,7 @@ cdef extern from "system/file.h" nogil:
     int jlog_allocate(int fd, uint64_t start, uint64_t needed, uint64_t wanted, uint64_t *reached)
     int jlog_sync_data(int fd)
     int jlog_sync_directory(int fd)
+    int jlog_above_standard(int fd)
     int jlog_open_at(int directory, const char *name, int flags, unsigned mode)
     int jlog_create_at(int directory, const char *name)
     void jlog_share(int fd, int directory)
@@ -36,3 +37,11 @@ cdef extern from "system/file.h" nogil:
     int jlog_unlock_range(int fd, uint64_t start, uint64_t bytes)
     int jlog_range_is_held(int fd, uint64_t start, uint64_t bytes)
     int jlog_ofd_lock(int fd, int operation, short kind, uint64_t start, uint64_t bytes)
+
+
+cdef class OpenFile:
+    cdef readonly int fd  # -1: it is closed
+    cdef jlog_identity file
+
+    cpdef void close(self) noexcept
+    cdef int detach(self, jlog_identity *file) noexcept

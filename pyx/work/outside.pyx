@@ -21,12 +21,12 @@ def look(path not None, bytes uuid not None, str name not None, LockFile locks n
     cdef bytes found
     cdef uint32_t slot
     try:
-        fd = open_file(window_path(path, name), os.O_RDONLY)
+        file = open_file(window_path(path, name))
     except (OSError, JournalError):
         return None
     try:
-        status = os.fstat(fd)
-        found = read_whole(fd, sizeof(header), 0)
+        status = os.fstat(file.fd)
+        found = read_whole(file.fd, sizeof(header), 0)
         if len(found) < <Py_ssize_t> sizeof(header):
             return None
         memcpy(&header, <const uint8_t *> found, sizeof(header))
@@ -43,4 +43,4 @@ def look(path not None, bytes uuid not None, str name not None, LockFile locks n
                 "finishes": header.finishes, "failures": header.failures, "rejections": header.rejections,
                 "deaths": header.deaths}
     finally:
-        os.close(fd)
+        file.close()

@@ -17,6 +17,7 @@ from jlog._core.format.dual_slot cimport put_dual_slot, read_dual_slot
 from jlog._core.format.format cimport JLOG_NONE, JLOG_NUMBER_MAX, JLOG_POSITION_MAGIC, jlog_position
 from jlog._core.system.atomic cimport jlog_sleep_lock, jlog_spin_lock, jlog_take_word, jlog_try_lock, jlog_unlock
 from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.file cimport OpenFile
 from jlog._core.system.lock cimport Deadline, LockFile
 
 from jlog._core.buffer.precommit import boot_id
@@ -107,7 +108,7 @@ cdef class Window:
         if it is not the file of this journal and this boot. `alone`: no worker lives."""
         cdef jlog_window header
         cdef bytes found
-        self.fd = open_file(self.path, os.O_RDWR)
+        self.fd = (<OpenFile> open_file(self.path, os.O_RDWR)).detach(NULL)
         found = read_whole(self.fd, sizeof(header), 0)
         status = os.fstat(self.fd)  # after the header: another worker may extend the file meanwhile
         if len(found) < <Py_ssize_t> sizeof(header):
@@ -141,7 +142,7 @@ cdef class Window:
         directory = Directory(os.path.dirname(folder), FOLDER, make=True)
         try:
             directory.remove(name)
-            self.fd = directory.create(name)
+            self.fd = (<OpenFile> directory.create(name)).detach(NULL)
         finally:
             directory.close()
         self.extend(jlog_window_bytes(JLOG_WINDOW_STEP))

@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memset
 from jlog._core.append.operations cimport Operations
 from jlog._core.records.encode cimport EncodedRecords, Records, StoredBody
 from jlog._core.system.file cimport (
-    jlog_identify,
+    OpenFile,
     jlog_read_at,
     jlog_share,
     jlog_start_writeback,
@@ -69,11 +69,8 @@ cdef class SegmentBuilder:
     cdef readonly str path
     cdef readonly list pieces
     cdef readonly uint64_t bytes  # size of the file so far
-    cdef int fd
+    cdef OpenFile file
     cdef int codec
-
-    def __cinit__(self):
-        self.fd = -1
 
     def __init__(self, path, str compression="none"):
         if compression not in _CODECS:
@@ -82,11 +79,7 @@ cdef class SegmentBuilder:
         self.path = os.fspath(path)
         self.pieces = []
         self.bytes = HEAD_BYTES
-        self.fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-
-    def __dealloc__(self):
-        if self.fd >= 0:
-            os.close(self.fd)
+        self.file = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def add(self, data, /) -> None:
         """Adds records, given and checked as for Writer.extend_arrow."""
@@ -103,27 +96,25 @@ cdef class SegmentBuilder:
         self.pieces.append(Piece(offset, records.count, records.bytes, stored.bytes, stored.codec, records.crc, stored.crc,
                                  records.explicit_count, records.explicit_max_us))
         with nogil:
-            error = jlog_write_at(self.fd, stored.data, stored.bytes, offset + sizeof(jlog_block_header))
+            error = jlog_write_at(self.file.fd, stored.data, stored.bytes, offset + sizeof(jlog_block_header))
         if error != 0:
             self.pieces.clear()
             raise OSError(error, os.strerror(error), self.path)
 
     def start_writeback(self) -> None:
         """Begins to write the file's pages to the disk, so that a later sync has less to wait for."""
-        jlog_start_writeback(self.fd, self.bytes)
+        jlog_start_writeback(self.file.fd, self.bytes)
 
     def sync(self) -> None:
         """Returns when the file's bytes survive a power loss. Its name may still be lost."""
         cdef int error
         with nogil:
-            error = jlog_sync_data(self.fd)
+            error = jlog_sync_data(self.file.fd)
         if error != 0:
             raise OSError(error, os.strerror(error), self.path)
 
     def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        self.file.close()
 
     def __enter__(self):
         return self
@@ -134,7 +125,7 @@ cdef class SegmentBuilder:
 
 def read_piece(path, piece not None, EncodedRecords body not None) -> None:
     """Adds the records of a piece to a body. Raises JournalError if the file does not hold them any more."""
-    cdef int fd
+    cdef OpenFile file
     cdef uint64_t offset = piece.offset + sizeof(jlog_block_header)
     cdef uint64_t size = piece.stored_bytes
     cdef size_t start = body.size
@@ -142,12 +133,11 @@ def read_piece(path, piece not None, EncodedRecords body not None) -> None:
     cdef int64_t got
     body.take()
     try:
-        file = open(path, "rb", buffering=0, opener=open_file)
+        file = open_file(path)
         try:
-            fd = file.fileno()
             to = body.extend(size)
             with nogil:
-                got = jlog_read_at(fd, to, size, offset)
+                got = jlog_read_at(file.fd, to, size, offset)
         finally:
             file.close()
         if got < 0:
@@ -250,6 +240,7 @@ cdef bint prepare(Operations operations, Ingest *ingest, str path, pieces, dict 
     state does not fit into the file, or the file cannot be a segment."""
     cdef WritingProcess process = operations.process
     cdef Prepared *prepared
+    cdef OpenFile file
     head = head_of(operations, state, previous)
     if head is None:
         return False
@@ -261,16 +252,15 @@ cdef bint prepare(Operations operations, Ingest *ingest, str path, pieces, dict 
             return False
         raise
     try:
-        fd = open_file(file_in(process.path, name.decode()), os.O_RDWR)
+        file = open_file(file_in(process.path, name.decode()), os.O_RDWR)
         prepared = <Prepared *> calloc(1, sizeof(Prepared))
         if prepared == NULL:
-            os.close(fd)
             raise MemoryError
     except BaseException:
         os.unlink(name, dir_fd=process.descriptors.directory)
         raise
+    cdef int fd = file.detach(&prepared.file)
     prepared.fd = fd
-    jlog_identify(fd, &prepared.file)
     memcpy(prepared.name, <const char *> <bytes> name, len(name) + 1)
     prepared.has_block = True
     prepared.replaces = JLOG_NONE

@@ -6,7 +6,7 @@ from libc.errno cimport EIO
 from libc.stdint cimport int64_t, uint64_t
 
 from jlog._core.format.dual_slot cimport SyncedMark
-from jlog._core.system.file cimport jlog_sync_data, jlog_sync_directory
+from jlog._core.system.file cimport OpenFile, jlog_sync_data, jlog_sync_directory
 from jlog._core.buffer.page cimport jlog_first_unwritten, jlog_page, jlog_slot
 from jlog._core.buffer.publish cimport jlog_wake
 from jlog._core.system.atomic cimport jlog_add64, jlog_load_acquire, jlog_raise_to
@@ -93,7 +93,7 @@ cdef class SegmentSync:
         cdef int error = 0, fd = self.process.descriptors.borrow(segment, &doubtful) if self.under_way == 1 else -1
         try:
             if fd < 0:
-                fd = open_file(file_in(self.process.path, segment_name(segment)), os.O_RDWR)
+                fd = (<OpenFile> open_file(file_in(self.process.path, segment_name(segment)), os.O_RDWR)).detach(NULL)
                 doubtful = doubtful_now(page, 1)
             if jlog_load_acquire(&page.durable_generation) < doubtful:
                 rewrite_unsynced_blocks(self.process.path, segment, self.process.uuid, end, fd, page.durable_end)

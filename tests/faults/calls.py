@@ -62,7 +62,6 @@ class Fault:
 
     raises: tuple[type[BaseException], ...] = (OSError, jlog.JournalError)
     is_anywhere = False  # whether a call may be cut off anywhere, and raises what says nothing
-    leaves = 0  # so many descriptors may be left: one is a plain number from os.open() on, until its owner has it
 
     def __init__(self, kind: str, at: int, error: int, *, for_ever: bool = False) -> None:
         self.kind = kind
@@ -104,7 +103,6 @@ class Interruption(Fault):
 
     raises = (Stopped, OSError, jlog.JournalError)
     is_anywhere = True
-    leaves = 1
 
     def __init__(self, at: int) -> None:
         super().__init__("moment", at, 0)
@@ -126,7 +124,6 @@ class NoMemory(Fault):
 
     raises = (MemoryError, OSError, RuntimeError, jlog.JournalError)  # CPython's RuntimeError for a lock without memory
     is_anywhere = True
-    leaves = 2
 
     def __init__(self, at: int, count: int) -> None:
         super().__init__("memory", at, 0)
@@ -239,7 +236,7 @@ class Sweep:
                 in_child(lambda: jlog.Writer(world.path, exclusive=True, lock_timeout=1).close())
             world.check_closed()
             left = len(os.listdir("/proc/self/fd")) - before
-            assert left <= fault.leaves, f"{left} descriptors are left open"
+            assert left <= 0, f"{left} descriptors are left open"
         except BaseException as failure:  # noqa: BLE001
             text = "".join(traceback.format_exception(failure))
             self.failures.append(f"{self.call}: {fault}")

@@ -22,8 +22,8 @@ PACKAGE = os.path.dirname(os.path.abspath(jlog.__file__)) + os.sep
 LOOKS = tuple(
     code for name, code in dis.opmap.items() if name.startswith(("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "SEND"))
 )
+HANDLER = dis.opmap.get("PUSH_EXC_INFO")  # follows a call that has raised: CPython does not look between them
 BELOW_LOOP = ("_wake", "wake")  # an event loop logs what these raise, and goes on
-OPENERS = ("_open", "_regular", "_above_standard", "open_file", "open_segment", "open_directory", "place_of")  # plain numbers
 Result = TypeVar("Result")
 
 
@@ -59,7 +59,7 @@ class Moments:
     def _called(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
         if not frame.f_code.co_filename.startswith(PACKAGE) and frame.f_code.co_filename != contextlib.__file__:
             return None
-        if frame.f_code.co_name in (*BELOW_LOOP, *OPENERS):
+        if frame.f_code.co_name in BELOW_LOOP:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         last = 0
@@ -67,9 +67,10 @@ class Moments:
         def step(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
             nonlocal last
             if event == "opcode":
-                if last in LOOKS:
+                now = opcode(frame.f_code, frame.f_lasti)
+                if last in LOOKS and now != HANDLER:
                     self._pass(frame)
-                last = opcode(frame.f_code, frame.f_lasti)
+                last = now
             return step
 
         self._pass(frame)

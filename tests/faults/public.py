@@ -192,6 +192,10 @@ def append_known(world: World) -> None:
         world.find_ids(other)
 
 
+def clean(world: World) -> None:
+    jlog.Journal(world.path).clean()
+
+
 def clean_ids(world: World) -> None:
     """An id of a removed record is known still."""
     jlog.Journal(world.path).clean()
@@ -342,8 +346,8 @@ CALLS: dict[str, tuple[Step, Call]] = {
     "commit durably": (subscribed, lambda world: reader_of(world).commit(durable=True)),
     "checkpoint": (subscribed, lambda world: reader_of(world).checkpoint("point")),
     "rewind": (committed, lambda world: reader_of(world).rewind("here")),
-    "clean": (to_be_cleaned, lambda world: jlog.Journal(world.path).clean() and None),
-    "archive": (to_be_archived, lambda world: jlog.Journal(world.path).clean() and None),
+    "clean": (to_be_cleaned, clean),
+    "archive": (to_be_archived, clean),
     "restore": (archived, restore_it),
     "look": (committed, look),
     "verify": (filled, verify),

@@ -203,13 +203,8 @@ def _opened(name: str) -> Iterator[int]:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdin")
         yield 0
         return
-    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-        yield fd
-    finally:
-        os.close(fd)
+    with open(name, "rb", buffering=0) as file:
+        yield file.fileno()
 
 
 def _counted(pieces: Iterator[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:

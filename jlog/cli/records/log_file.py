@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from io import FileIO
 
 PIECE_BYTES = 1 << 20
 LINE_BYTES_MAX = 1 << 30
@@ -54,48 +55,50 @@ class LogFile:
         self.path = path
         self._tell = tell
         self._place = place or Place()
-        self._fd = -1
+        self._file: FileIO | None = None
         self._later: list[str] = []  # files that were rotated away after the one that is open, oldest first
         self._quiet: tuple[int, float] | None = None  # size of the rotated file, and since when it has had it
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def next(self) -> Lines | None:
         """Returns the next lines, or None where there are none now. Lines without values say that another file begins."""
-        if self._fd < 0 and not self._find():
+        if self._file is None and not self._find():
             return self._begin(self.path)
+        assert self._file is not None
+        fd = self._file.fileno()
         wanted, piece, newline = PIECE_BYTES, b"", -1
         while newline < 0 and wanted <= LINE_BYTES_MAX:
-            piece = os.pread(self._fd, wanted, self._place.offset)
+            piece = os.pread(fd, wanted, self._place.offset)
             newline = piece.rfind(b"\n")
             if len(piece) < wanted:
                 break
             wanted *= 2
-        if mark_of(self._fd, self._place.offset) != self._place.mark:  # after reading: the piece is of this file
+        if mark_of(fd, self._place.offset) != self._place.mark:  # after reading: the piece is of this file
             return self._after_truncation()
         if newline >= 0:
-            return self._taken(piece[:newline].split(b"\n"), newline + 1)
+            return self._taken(fd, piece[:newline].split(b"\n"), newline + 1)
         if len(piece) > LINE_BYTES_MAX // 2:
             raise ValueError(f"{self.path}: the line at byte {self._place.offset} has more than {LINE_BYTES_MAX // 2} bytes")
-        return self._at_its_end(piece)
+        return self._at_its_end(fd, piece)
 
-    def _taken(self, values: list[bytes], size: int) -> Lines:
+    def _taken(self, fd: int, values: list[bytes], size: int) -> Lines:
         offset = self._place.offset + size
-        self._place = replace(self._place, offset=offset, mark=mark_of(self._fd, offset))
+        self._place = replace(self._place, offset=offset, mark=mark_of(fd, offset))
         self._quiet = None
         return Lines(values, self._place)
 
     def _begin(self, path: str) -> Lines | None:
         """Opens a file at its beginning. The place is stored before the first line: the file may be rotated away first."""
-        fd = _open(path)
-        if fd is None:
+        file = _open(path)
+        if file is None:
             return None
         self.close()
-        there = os.fstat(fd)
-        self._fd, self._quiet = fd, None
+        there = os.fstat(file.fileno())
+        self._file, self._quiet = file, None
         self._later = [later for later in self._later if later != path]
         self._place = Place(there.st_dev, there.st_ino)
         return Lines([], self._place)
@@ -107,17 +110,17 @@ class LogFile:
         rotated = self._rotated()
         for by_inode in (True, False) if place.offset else (True,):
             for path in [self.path, *reversed(rotated)]:
-                fd = _open(path)
-                if fd is None:
+                file = _open(path)
+                if file is None:
                     continue
-                there = os.fstat(fd)
+                there = os.fstat(file.fileno())
                 is_same = (there.st_dev, there.st_ino) == (place.device, place.inode)
-                if (is_same or not by_inode) and mark_of(fd, place.offset) == place.mark:
-                    self._fd = fd
+                if (is_same or not by_inode) and mark_of(file.fileno(), place.offset) == place.mark:
+                    self._file = file
                     self._later = rotated[rotated.index(path) + 1 :] if path in rotated else []
                     self._place = replace(place, device=there.st_dev, inode=there.st_ino)
                     return True
-                os.close(fd)
+                file.close()
         if place.offset:
             self._tell(
                 f"{self.path}: what was read, up to byte {place.offset}, is neither in this file nor in one that it was "
@@ -140,11 +143,11 @@ class LogFile:
         self.close()
         return None if self._find() else self._begin(self.path)
 
-    def _at_its_end(self, rest: bytes) -> Lines | None:
+    def _at_its_end(self, fd: int, rest: bytes) -> Lines | None:
         """Goes on to the next file, if this one was rotated away. `rest` is what stands after its last newline."""
         following = self._later[0] if self._later else self.path
         try:
-            there, ours = os.stat(following), os.fstat(self._fd)
+            there, ours = os.stat(following), os.fstat(fd)
         except FileNotFoundError:
             return None
         if os.path.samestat(there, ours):
@@ -156,12 +159,12 @@ class LogFile:
                 self._quiet = ours.st_size, time.monotonic()
             if time.monotonic() - self._quiet[1] < QUIET_SECONDS:
                 return None
-        return self._taken([rest], len(rest)) if rest else self._begin(following)
+        return self._taken(fd, [rest], len(rest)) if rest else self._begin(following)
 
 
-def _open(path: str) -> int | None:
+def _open(path: str) -> FileIO | None:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return open(path, "rb", buffering=0)
     except FileNotFoundError:
         return None
 

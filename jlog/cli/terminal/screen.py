@@ -57,7 +57,7 @@ class Screen:
     # --- Taking and releasing the name --------------------------------------------------------------------------------
 
     def __enter__(self) -> Screen:  # noqa: PYI034
-        self._woken, self._wakes = os.pipe()
+        self._woken, self._wakes = os.pipe()  # noqa: TID251 - __exit__() closes them
         os.set_blocking(self._wakes, False)
         os.set_blocking(self._woken, False)
         self._wakeup_before = signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)

@@ -25,7 +25,7 @@ from jlog.ingest import Piece, SegmentBuilder
 from jlog.spark.syncing import sync
 from jlog.spark.writing.ledger import NAMELESS
 from jlog.spark.writing.left_over import BEGUN, DIRECTORY, elsewhere, is_at, remove_if_empty, remove_left_over
-from jlog.system.files import Directory
+from jlog.system.files import Directory, write_whole
 
 AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended in one piece: readers see all of it or nothing
 PIECE_BYTES = 2 << 20  # pieces of a larger batch; larger ones do not fit into the processor's cache
@@ -163,8 +163,8 @@ class Staging:
                     return
 
     def _note_begin(self, home: Directory) -> None:
-        with suppress(FileExistsError), open(home.create(BEGUN), "wb") as file:
-            file.write(os.fsencode(self._files))
+        with suppress(FileExistsError), home.create(BEGUN) as file:
+            write_whole(file.fd, os.fsencode(self._files), 0)
 
     def keep(self, staged: list[Staged]) -> str | None:
         """Lists the staged files, and returns the list's name. From then on a commit can be resumed, also after a power loss.
