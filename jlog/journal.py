@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -211,14 +211,16 @@ class Journal:
 
     # --- Subscribers and checkpoints --------------------------------------------------------------------------------
 
-    def subscribers(self) -> dict[str, Position]:
-        return self._positions(SUBSCRIBER)
+    def subscribers(self, names: Collection[str] | None = None) -> dict[str, Position]:
+        """Returns the subscribers. names: only those of them that exist, where there are too many to look at all."""
+        return self._positions(SUBSCRIBER, names)
 
-    def checkpoints(self) -> dict[str, Position]:
-        return self._positions(CHECKPOINT)
+    def checkpoints(self, names: Collection[str] | None = None) -> dict[str, Position]:
+        """Returns the checkpoints; names: as in subscribers()."""
+        return self._positions(CHECKPOINT, names)
 
-    def _positions(self, kind: str) -> dict[str, Position]:
-        return standing_positions(self._path, self._meta, kind, self._gaps, self.first_sequence, self.next_sequence)
+    def _positions(self, kind: str, names: Collection[str] | None) -> dict[str, Position]:
+        return standing_positions(self._path, self._meta, kind, self._gaps, self.first_sequence, self.next_sequence, names)
 
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
         """Creates a subscriber, at `start` or at the position of another one. Raises SubscriberExists where the name is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from jlog.care.retention import held_bytes, is_expired
@@ -14,12 +15,15 @@ from jlog.storage.segments import segments_now
 from jlog.system.clock import now_us
 
 
-def standing_positions(path: str, meta: Meta, kind: str, gaps: Gaps, first: int, end: int) -> dict[str, Position]:
-    """Returns the subscribers or the checkpoints by their names. first, end: of the journal's records."""
+def standing_positions(
+    path: str, meta: Meta, kind: str, gaps: Gaps, first: int, end: int, only: Collection[str] | None = None
+) -> dict[str, Position]:
+    """Returns the subscribers or the checkpoints by their names. first, end: of the journal's records. only: the names to look
+    at."""
     retention = retention_of(read_meta(path).options)
     now = now_us()
     found = {}
-    for name, at in position_files.standing(path, meta, kind, now=True):
+    for name, at in position_files.standing(path, meta, kind, now=True, only=only):
         busy = kind == SUBSCRIBER and position_files.is_held(path, meta, name)
         sequence = first if at is None else at.sequence
         lag = gaps.records_between(max(first, sequence), end)

@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import jlog
 from jlog.errors import CorruptJournal
+from jlog.positions.times import parse_time, reads_as_a_time
 
 if TYPE_CHECKING:
     import re
+    from datetime import datetime
 
 RECORDS = 50  # of a page
 SCANNED = 50_000  # records that a page looks at for those that match
+SECONDS = 3.0  # after which a page is shown as far as it came
 BATCH_RECORDS, BATCH_BYTES = 500, 4 << 20
 TEXT_CHARACTERS = 2_000
 HEX_BYTES = 256
 JSON_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is shown of a record, so that a page of large values does not keep them."""
+
+    sequence: str
+    time: str
+    key: str
+    value: str
+    headers: str
+    folded: str | None
+
+    def cells(self) -> list[str]:
+        return [self.sequence, self.time, self.key, self.value, self.headers]
 
 
 @dataclass
@@ -26,18 +45,21 @@ class Page:
     start: int  # where the page begins
     following: int  # where the next page begins
     end: int
-    records: list[jlog.Record] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
 
 
 def page_from(path: str, start: str, pattern: re.Pattern[bytes] | None) -> Page:
     """Reads the records of a page from the position on; those whose values match, within the next SCANNED records. Raises
     ValueError for a text that is not a position, and what jlog.Reader raises."""
+    until = time.monotonic() + SECONDS
     journal = jlog.Journal(path)
-    with jlog.Reader(path, start="begin") as reader:
-        reader.seek(max(journal.first_sequence, int(start)) if start.isascii() and start.isdigit() else start)
+    position = position_of(start)
+    if isinstance(position, int):
+        position = max(journal.first_sequence, position)
+    with jlog.Reader(path, start=position) as reader:
         page = Page(journal.first_sequence, reader.position, reader.position, journal.next_sequence)
-        while len(page.records) < RECORDS and page.following - page.start < SCANNED:
+        while len(page.rows) < RECORDS and page.following - page.start < SCANNED and time.monotonic() < until:
             try:
                 batch = reader.read(BATCH_RECORDS, BATCH_BYTES)
             except CorruptJournal as error:
@@ -50,10 +72,24 @@ def page_from(path: str, start: str, pattern: re.Pattern[bytes] | None) -> Page:
             for record in batch:
                 page.following = record.sequence + 1
                 if pattern is None or pattern.search(record.value or b""):
-                    page.records.append(record)
-                    if len(page.records) == RECORDS:
+                    page.rows.append(row_of(record))
+                    if len(page.rows) == RECORDS:
                         break
     return page
+
+
+def position_of(text: str) -> int | str | datetime:
+    """Returns a position as people write it, for a Reader. Raises ValueError for a time that is not one."""
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return int(text)
+    return parse_time(text).time if reads_as_a_time(text) else text
+
+
+def row_of(record: jlog.Record) -> Row:
+    value = record.value
+    key = "" if record.key is None else text_of(record.key)
+    return Row(str(record.sequence), time_of(record), key, text_of(value), headers_of(record), folded(value))
 
 
 def text_of(content: bytes | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -293,12 +294,14 @@ def remove(path: str, kind: str, name: str) -> None:
         raise not_found(path, kind, name) from None
 
 
-def standing(path: str, meta: Meta, kind: str, *, now: bool = False) -> list[tuple[str, dual_slot.StoredPosition | None]]:
+def standing(
+    path: str, meta: Meta, kind: str, *, now: bool = False, only: Collection[str] | None = None
+) -> list[tuple[str, dual_slot.StoredPosition | None]]:
     """Returns name and position of every subscriber or checkpoint, with None for a file that cannot be read. now: as read_now()
-    reads it, which is not what a power loss leaves."""
+    reads it, which is not what a power loss leaves. only: the names to look at."""
     try:
         with Directory(path, f"{kind}s") as directory:
-            found = sorted(name for name in directory.names() if is_name(name))
+            found = sorted(name for name in (directory.names() if only is None else only) if is_name(name))
             stored = dual_slot.read_positions(directory.fd, directory.path, found, meta.uuid)
     except FileNotFoundError:
         return []

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import jlog
+from cli.consoles import HOSTILE, NAME, serving
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -35,3 +37,23 @@ def segments(journal: Path) -> Path:
             if number % 10 == 9:
                 writer.roll()
     return journal
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Path:
+    """A directory with a journal of hostile records."""
+    with jlog.Writer(tmp_path / NAME) as writer:
+        writer.append(HOSTILE, key=HOSTILE, headers=[("<i>", HOSTILE)])
+        writer.append(b"\x1b[2J\x1b]0;owned\x07")
+        writer.append(b'{"order": {"tea": 2}}')
+        writer.append(bytes(range(256)))
+        writer.append(None)
+        writer.extend([b"number %d" % number for number in range(5, 200)])
+    return tmp_path
+
+
+@pytest.fixture
+def console(journals: Path) -> Iterator[str]:
+    """The address of a console of these journals, which changes nothing."""
+    with serving(journals) as address:
+        yield address

@@ -2,71 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
+import os
 import re
-import shutil
-import subprocess
-import sys
-import threading
-import urllib.error
-import urllib.request
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
 import jlog
-from cli.command import COMMAND, run
-from patience import HUNG_SECONDS
-
-HOSTILE = b"<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
-WRITE = "import jlog, sys\nwith jlog.Writer(sys.argv[1]) as w:\n for n in range(int(sys.argv[2])): w.append(b'line %d' % n)"
-
-
-@pytest.fixture
-def journals(tmp_path):
-    with jlog.Writer(tmp_path / "it's <b>here</b>") as writer:
-        writer.append(HOSTILE, key=HOSTILE, headers=[("<i>", HOSTILE)])
-        writer.append(b"\x1b[2J\x1b]0;owned\x07")
-        writer.append(b'{"order": {"tea": 2}}')
-        writer.append(bytes(range(256)))
-        writer.append(None)
-        writer.extend([b"number %d" % number for number in range(5, 200)])
-    return tmp_path
-
-
-@pytest.fixture
-def console(journals):
-    """The address of a console of these journals."""
-    with subprocess.Popen(
-        [*COMMAND, "console", "--listen", "127.0.0.1:0", journals], stderr=subprocess.PIPE, text=True
-    ) as process:
-        line = process.stderr.readline()
-        yield re.fullmatch(r"Serving (http://127\.0\.0\.1:\d+)/\n", line)[1]
-        process.terminate()
-        assert process.wait(HUNG_SECONDS) in (0, 143, -15)
-
-
-def ask(url, **headers):
-    """Returns status, headers and text of the answer."""
-    method = headers.pop("method", "GET")
-    request = urllib.request.Request(url, headers=headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=HUNG_SECONDS) as answer:
-            return answer.status, answer.headers, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read().decode()
-
-
-def page(console, journals, **more):
-    path = journals / "it's <b>here</b>"
-    return f"{console}/journal?path={quote(str(path))}" + "".join(
-        f"&{name}={quote(str(value))}" for name, value in more.items()
-    )
+from cli.command import run
+from cli.consoles import NAME, ask, page, post, serving
+from jlog.console import curves, pages, question, samples, state
+from patience import wait_until
 
 
 def test_only_this_machine_by_its_own_name_is_answered(console):
@@ -75,7 +23,9 @@ def test_only_this_machine_by_its_own_name_is_answered(console):
     assert ask(console + "/", Origin="http://evil.example")[0] == 403
     assert ask(console + "/", Origin="null")[0] == 403
     assert ask(console + "/", Origin=console)[0] == 200
-    assert ask(console + "/", method="POST")[0] == 405
+    assert ask(console + "/", method="POST")[0] == 403
+    assert ask(console + "/", method="POST", Origin="http://evil.example")[0] == 403
+    assert ask(console + "/", method="POST", Origin=console)[0] == 405
 
 
 def test_each_page_has_a_policy_that_loads_nothing_from_elsewhere(console, journals):
@@ -89,7 +39,7 @@ def test_no_journal_outside_is_shown(console, journals, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside") / "journal"
     jlog.Writer(outside).close()
     for path in (outside, f"{journals}/../{outside.parent.name}/journal", "/etc", ""):
-        for where in ("journal", "tail"):
+        for where in ("records", "tail", "state", "curves", "sql"):
             assert ask(f"{console}/{where}?path={quote(str(path))}")[0] == 404
 
 
@@ -111,13 +61,15 @@ def test_a_position_or_a_pattern_that_is_wrong_is_said(console, journals):
 
 
 def test_a_page_begins_at_a_time_a_sequence_or_a_match(console, journals):
-    with jlog.Reader(journals / "it's <b>here</b>", start=100) as reader:
+    with jlog.Reader(journals / NAME, start=100) as reader:
         (record,) = reader.read(1)
         reader.seek(record.timestamp)
         wanted = {"100": 100, record.timestamp.isoformat(): reader.position}
     for start, first in wanted.items():
         text = ask(page(console, journals, start=start))[2]
         assert re.search(r'<td class="number">(\d+)', text)[1] == str(first)
+    jlog.Journal(journals / NAME).set_checkpoint("before", 42)
+    assert re.search(r'<td class="number">(\d+)', ask(page(console, journals, start="before"))[2])[1] == "42"
     assert re.findall(r"number 1\d7", ask(page(console, journals, grep="number 1.7$"))[2])[:3] == [
         "number 107",
         "number 117",
@@ -125,15 +77,20 @@ def test_a_page_begins_at_a_time_a_sequence_or_a_match(console, journals):
     ]
 
 
-@pytest.mark.damage
-def test_damage_is_said_and_passed(console, journals):
+def damaged(journals):
+    """Creates a journal in which the second of three records is damaged."""
     with jlog.Writer(journals / "damaged", precommit=0) as writer:
         for number in range(3):
             writer.append(b"value %d" % number)
     (segment,) = jlog.Journal(journals / "damaged").segments()
     content = Path(segment.path).read_bytes()
     Path(segment.path).write_bytes(content.replace(b"value 1", b"value X"))
-    text = ask(f"{console}/journal?path={quote(str(journals / 'damaged'))}")[2]
+
+
+@pytest.mark.damage
+def test_damage_is_said_and_passed(console, journals):
+    damaged(journals)
+    text = ask(page(console, journals, journal="damaged"))[2]
     assert "damaged at byte" in text
     assert "value 0" in text
     assert "value 2" in text
@@ -147,75 +104,254 @@ def test_it_listens_on_this_machine_alone(listen, tmp_path):
     assert repr(listen) in result.err
 
 
+def test_a_page_of_large_values_shows_their_beginnings(console, journals):
+    with jlog.Writer(journals / "large") as writer:
+        for number in range(60):
+            writer.append(b"%d " % number + b"x" * (1 << 20), key=b"k" * (1 << 20))
+    text = ask(page(console, journals, journal="large"))[2]
+    assert "1,048,578 bytes" in text
+    assert text.count("<tr>") == 51
+    assert len(text) < 400_000
+
+
+def test_very_many_subscribers_come_in_pages(console, journals):
+    journal = jlog.Journal(journals / NAME)
+    for number in range(250):
+        journal.add_subscriber(f"<b>{number:03}", start=number % 200)
+    text = ask(page(console, journals, "state"))[2]
+    assert "Subscribers: 250" in text
+    assert "&lt;b&gt;099" in text
+    assert "&lt;b&gt;100" not in text
+    assert "<b>0" not in text
+    more = re.search(r'id="more-subscribers" href="([^"]+)"', text)[1].replace("&amp;", "&")
+    text = ask(console + more)[2]
+    assert re.findall(r"&lt;b&gt;(\d+)", text) == [f"{number}" for number in range(100, 200)]
+
+
+def test_the_state_shows_checkpoints_segments_and_workers(console, journals):
+    journal = jlog.Journal(journals / NAME)
+    journal.set_checkpoint("<i>before", 17)
+    with jlog.Worker(journals / NAME, "crew") as worker:
+        worker.take(3)
+        text = ask(page(console, journals, "state"))[2]
+    assert "&lt;i&gt;before" in text
+    assert '<td class="number">17</td>' in text
+    assert "Segments: 1" in text
+    assert re.search(r'crew</td>.*<td class="number"><span title="processes \d+">1</span></td><td class="number">3</td>', text)
+
+
+@pytest.mark.parametrize("field", ["subscriber", "checkpoint", "segment"])
+@pytest.mark.parametrize("first", ["-1", "x", "999999999999", "²"])
+def test_a_page_that_is_not_there_is_an_empty_one(console, journals, field, first):
+    assert ask(page(console, journals, "state", **{field: first}))[0] == 200
+
+
+# --- SQL ----------------------------------------------------------------------------------------------------------------
+
+
+def test_sql_is_answered_with_the_first_rows(console, journals):
+    status, _, text = post(console, "sql", path=journals / NAME, statement='SELECT sequence AS "<b>", value FROM journal')
+    assert status == 200
+    assert "&lt;b&gt;" in text
+    assert "<script>document" not in text
+    assert "number 199" in text
+    more = post(console, "sql", path=journals / NAME, statement="FROM range(501)")[2]
+    assert "The first 500 rows. There are more." in more
+
+
+def test_sql_knows_the_other_journals_by_their_names(console, journals):
+    with jlog.Writer(journals / "orders") as writer:
+        writer.append(b'{"drink": "tea", "cups": 2}')
+    statement = "SELECT drink, cups + n FROM orders, (SELECT count(*) AS n FROM journal)"
+    ask(page(console, journals, journal="orders"))  # it was created just now
+    text = post(console, "sql", path=journals / "orders", statement=statement, parse="json")[2]
+    assert ">tea</td>" in text
+    assert ">3</td>" in text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_text('/etc/passwd')",
+        "FROM '/etc/passwd'",
+        "SELECT * FROM glob('/*')",
+        "COPY (SELECT 1) TO 'PLACE'",
+        "ATTACH 'PLACE'",
+        "INSTALL httpfs",
+        "LOAD 'PLACE'",
+        "SET enable_external_access = true",
+        "SELECT * FROM question",  # a variable of the program
+        "SELECT 1; COPY (SELECT 1) TO 'PLACE'",
+        "",
+        ";",
+        "SELECT (",
+        "SELECT length(repeat('x', 100000000000))",
+        "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(100000000))",
+    ],
+)
+def test_sql_reads_journals_and_nothing_else(console, journals, statement, tmp_path):
+    place = tmp_path / "place"
+    text = post(console, "sql", path=journals / NAME, statement=statement.replace("PLACE", str(place)))[2]
+    assert 'id="error"' in text
+    assert "root:" not in text
+    assert not place.exists()
+    assert ask(console + "/")[0] == 200
+
+
+def test_a_statement_that_takes_too_long_is_ended(journals, monkeypatch):
+    monkeypatch.setattr(question, "CPU_SECONDS", 1)
+    endless = "SELECT max(hash(range)) FROM range(1000000000000)"
+    assert "was ended" in asyncio.run(question.answer(endless, {}, None))["error"]
+
+
+@pytest.mark.damage
+def test_sql_says_what_damage_leaves_out(console, journals):
+    damaged(journals)
+    text = post(console, "sql", path=journals / "damaged", statement="SELECT value FROM journal")[2]
+    assert "Left out at 1 damaged places." in text
+    assert "value 2" in text
+
+
+# --- Changes ------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_can_be_changed_unless_it_was_allowed(console, journals):
+    jlog.Journal(journals / NAME).add_subscriber("billing")
+    change = {"path": journals / NAME, "kind": "subscriber", "name": "billing", "position": "end"}
+    assert "<form" not in ask(page(console, journals, "state"))[2]
+    assert ask(f"{console}/confirm?{urlencode(change)}")[0] == 404
+    assert post(console, "change", **change)[0] == 404
+    assert jlog.Journal(journals / NAME).subscribers()["billing"].sequence == 0
+
+
 @pytest.fixture
-def browser(tmp_path):
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no chromium, or no chromedriver: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for option in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        f"--user-data-dir={tmp_path}/chromium",
-    ):
-        options.add_argument(option)
-    found = webdriver.Chrome(service=Service(driver), options=options)
-    yield found
-    found.quit()
+def changing(journals):
+    """A console that may change these journals."""
+    with serving("--allow-changes", journals) as address:
+        yield address
 
 
-def until(browser, holds):
-    return WebDriverWait(browser, HUNG_SECONDS).until(holds)
+def test_a_subscriber_moves_to_what_was_confirmed(changing, journals):
+    journal = jlog.Journal(journals / NAME)
+    journal.add_subscriber("billing", start=100)
+    change = {"path": journals / NAME, "kind": "subscriber", "name": "billing", "position": "end"}
+    text = ask(f"{changing}/confirm?{urlencode(change)}")[2]
+    assert "to 200? It is at 100 now. It skips 100 sequences" in text
+    assert journal.subscribers()["billing"].sequence == 100
+    with jlog.Writer(journals / NAME) as writer:
+        writer.append(b"after the question")
+    change["position"] = re.search(r'name="position" value="(\d+)"', text)[1]
+    status, headers, _ = post(changing, "change", **change)
+    assert status == 303
+    assert ask(changing + headers["Location"])[0] == 200
+    assert journal.subscribers()["billing"].sequence == 200
 
 
-def rows(browser):
-    """In one step, since a page may come in between."""
-    return browser.execute_script("return [...document.querySelectorAll('#records tbody tr')].map(row => row.innerText)")
+def test_a_subscriber_goes_back_to_a_checkpoint_that_was_set(changing, journals):
+    journal = jlog.Journal(journals / NAME)
+    journal.add_subscriber("billing", start="end")
+    here = {"path": journals / NAME}
+    assert post(changing, "change", **here, kind="checkpoint", name="before", position="1000w")[0] == 303
+    assert post(changing, "change", **here, kind="checkpoint", name="before", position="20")[0] == 303
+    assert post(changing, "change", **here, kind="subscriber", name="billing", position="before")[0] == 303
+    assert journal.checkpoints()["before"].sequence == 20
+    assert journal.subscribers()["billing"].sequence == 20
 
 
-def test_what_a_person_clicks_works_while_four_producers_write(console, journals, browser):
-    path = journals / "it's <b>here</b>"
-    browser.get(console + "/")
-    assert [row.text.split()[-6] for row in browser.find_elements(By.CSS_SELECTOR, "#journals tbody tr")] != []
-    browser.find_element(By.LINK_TEXT, str(path)).click()
-    assert HOSTILE.decode() in rows(browser)[0]
-    assert browser.title == str(path)
-    browser.find_element(By.CSS_SELECTOR, "details summary").click()
-    assert '"order": {\n' in browser.find_element(By.CSS_SELECTOR, "details pre").text
-    browser.find_element(By.ID, "newer").click()
-    until(browser, lambda _: any("number 50" in row for row in rows(browser)[:1]))
-    start = browser.find_element(By.NAME, "start")
-    start.clear()
-    start.send_keys("150\n")
-    until(browser, lambda _: any("number 150" in row for row in rows(browser)[:1]))
-    producers = [subprocess.Popen([sys.executable, "-c", WRITE, path, "2000"]) for _ in range(4)]
-    browser.find_element(By.ID, "follow").click()
-    threading.Thread(target=lambda: [producer.wait() for producer in producers]).start()
-    with jlog.Writer(path) as writer:
-
-        def has_come(_):
-            writer.append(b"followed " + HOSTILE)
-            return any("followed <script>" in row for row in rows(browser)[:5])
-
-        until(browser, has_come)
-    assert [producer.wait(HUNG_SECONDS) for producer in producers] == [0] * 4
-    assert browser.title == str(path)
-    assert not [entry for entry in browser.get_log("browser") if "Content Security Policy" in entry["message"]]
+def test_a_change_from_another_page_is_refused(changing, journals):
+    journal = jlog.Journal(journals / NAME)
+    journal.add_subscriber("billing")
+    change = {"path": journals / NAME, "kind": "subscriber", "name": "billing", "position": "end"}
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
+        assert post(changing, "change", origin, **change)[0] == 403
+    assert ask(f"{changing}/change", "POST", urlencode(change).encode())[0] == 403
+    assert ask(f"{changing}/change?{urlencode(change)}")[0] == 405
+    assert journal.subscribers()["billing"].sequence == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_telephone_shows_the_pages_without_scrolling_sideways(console, journals, browser, scheme):
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    for url in (console + "/", page(console, journals)):
-        browser.get(url)
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    colours = json.loads(
-        browser.execute_script("return JSON.stringify(getComputedStyle(document.documentElement).colorScheme)")
-    )
-    assert colours == "light dark"
+def test_a_change_that_cannot_be_made_says_why(changing, journals):
+    here = {"path": journals / NAME, "kind": "subscriber"}
+    assert "has no subscriber" in ask(f"{changing}/confirm?{urlencode({**here, 'name': 'nobody', 'position': 'end'})}")[2]
+    with jlog.Reader(journals / NAME, "billing"):
+        status, _, text = post(changing, "change", **here, name="billing", position="end")
+    assert status == 400
+    assert "billing" in text
+    for wrong in ({"name": ""}, {"position": ""}, {"position": "nonsense"}, {"kind": "segment"}, {"name": "../../x"}):
+        assert post(changing, "change", **{**here, "name": "billing", "position": "end", **wrong})[0] == 400
+    assert post(changing, "change", path="/etc", kind="subscriber", name="billing", position="end")[0] == 404
+
+
+# --- Other machines -----------------------------------------------------------------------------------------------------
+
+TOKEN = "sixteen characters"
+
+
+def test_elsewhere_each_page_asks_for_the_token(journals):
+    with serving("--token", TOKEN, journals, listen="0.0.0.0:0") as address:
+        here = address.replace("0.0.0.0", "127.0.0.1")
+        for url in ("/", "/glance", "/console.js", page("", journals), page("", journals, "tail"), page("", journals, "sql")):
+            assert ask(here + url)[0] == 401
+        assert post(here, "sql", path=journals / NAME, statement="SELECT 1")[0] == 401
+        assert post(here, "token", token="another one with length")[0] == 401
+        assert post(here, "token", "http://evil.example", token=TOKEN)[0] == 403
+        assert ask(here + "/", Authorization=f"Bearer {TOKEN}")[0] == 200
+        status, headers, _ = post(here, "token", token=TOKEN)
+        assert status == 303
+        assert "HttpOnly" in headers["Set-Cookie"]
+        assert "SameSite=strict" in headers["Set-Cookie"]
+        assert TOKEN not in headers["Set-Cookie"]
+        cookie = headers["Set-Cookie"].partition(";")[0]
+        assert ask(page(here, journals), Cookie=cookie)[0] == 200
+        assert ask(here + "/", Cookie=cookie, Host="console.example")[0] == 200
+        assert ask(here + "/", Cookie=cookie, Host="console.example", Origin="http://evil.example")[0] == 403
+
+
+def test_a_short_token_is_refused(tmp_path):
+    result = run("console", "--token", "secret", tmp_path)
+    assert result.code == 2
+    assert "at least 16" in result.err
+
+
+# --- What is known without a disk ---------------------------------------------------------------------------------------
+
+
+def test_a_journal_that_does_not_answer_keeps_no_other_page(console, journals):
+    (journals / "hung").mkdir()
+    os.mkfifo(journals / "hung" / "journal.meta")
+    wait_until(lambda: ">200</td>" in ask(console + "/glance")[2] and "hung" in ask(console + "/glance")[2])
+    assert ask(page(console, journals))[0] == 200
+    (journals / "hung" / "journal.meta").unlink()
+
+
+def test_too_many_subscribers_to_look_at_leave_the_rest_known(journals, monkeypatch):
+    monkeypatch.setattr(samples, "MANY_SUBSCRIBERS", 5)
+    for number in range(6):
+        jlog.Journal(journals / NAME).add_subscriber(f"s{number}")
+    watched = samples.Watched(str(journals / NAME))
+    watched.look()
+    assert watched.looks[-1].end == 200
+    assert watched.lags() == []
+    assert "very many" in pages.glance([watched])
+
+
+def test_the_curves_show_what_was_appended_and_what_lags(journals):
+    jlog.Journal(journals / NAME).add_subscriber("billing")
+    watched = samples.Watched(str(journals / NAME))
+    watched.look()
+    with jlog.Writer(journals / NAME) as writer:
+        writer.extend([b"more"] * 50)
+    watched.look()
+    ((_, rate),) = watched.rates()
+    assert rate > 0
+    assert [lag for _, lag in watched.lags()] == [200, 250]
+    assert "now 250 records" in state.curves(watched)
+    jlog.Journal.delete(journals / NAME)
+    watched.look()
+    assert 'class="bad"' in state.curves(watched)
+
+
+def test_a_peak_of_one_look_is_in_the_curve():
+    values = [(float(at), 0.0) for at in range(0, 3600, 5)]
+    values[100] = (500.0, 1000.0)
+    assert ",2.0" in curves.line(values, now=3600)
+    assert curves.line([], now=3600).count("path") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,48 +13,70 @@ from jlog.cli.arguments.parameters import DIRECTORY
 from jlog.cli.commands.journals import journals_below
 from jlog.cli.service import notify
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
 NAMES = ("127.0.0.1", "localhost", "[::1]")
+TOKEN_CHARACTERS = 16
 
 
 @click.command()
 @click.argument("directories", metavar="[DIR]...", nargs=-1, type=DIRECTORY)
+@click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8080", show_default=True, help="Port 0: a free one.")
+@click.option("--allow-changes", is_flag=True, help="Subscribers can be moved, and checkpoints set.")
 @click.option(
-    "--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8080", show_default=True, help="Of this machine; port 0: a free one."
+    "--token",
+    envvar="JLOG_CONSOLE_TOKEN",
+    help=f"What each browser is asked for, at least {TOKEN_CHARACTERS} characters; also as $JLOG_CONSOLE_TOKEN.",
 )
-def console(directories: tuple[str, ...], listen: str) -> None:
+def console(directories: tuple[str, ...], listen: str, allow_changes: bool, token: str | None) -> None:
     """Look at the journals below each DIR (the current directory) in a browser, at http://127.0.0.1:8080.
 
-    Shows the journals with their size and lag, their records by page, position, time and pattern, and new ones as they
-    come. Changes nothing, and loads nothing from elsewhere. Only this machine is answered: for another one, use
-    `ssh -L 8080:127.0.0.1:8080 HOST`. Needs the extra pyjlog[console].
+    Shows the journals with their size, lag and the last hour's rate, the state of each, its records by page, position,
+    time and pattern, and new ones as they come. Answers SQL. Changes nothing without --allow-changes, and loads nothing
+    from elsewhere. Without a token only this machine is answered, and each of its users: for another one, use
+    `ssh -L 8080:127.0.0.1:8080 HOST`. Needs the extra pyjlog[console], and [sql] for SQL.
 
     \b
     Examples:
       jlogtool console --listen 127.0.0.1:8080 /var/lib
-      jlogtool console --listen 127.0.0.1:8080 /var/lib/events /var/lib/orders
+      jlogtool console --allow-changes /var/lib/events /var/lib/orders
     """
     from jlog.console.app import application, serve
 
+    if token is not None and len(token) < TOKEN_CHARACTERS:
+        raise click.UsageError(f"the token has {len(token)} characters; use at least {TOKEN_CHARACTERS}")
     places = [os.path.abspath(directory) for directory in directories or (".",)]
-    with listening(listen) as server:
+
+    def find() -> Iterator[str]:
+        for place in places:
+            yield from journals_below(place, lambda _: None)
+
+    host, number = address_of(listen, elsewhere=token is not None)
+    family = socket.AF_INET6 if host.version == 6 else socket.AF_INET
+    with socket.create_server((str(host), number), family=family) as server:
         port = server.getsockname()[1]
-        app = application(lambda: [path for place in places for path in journals_below(place)], [f"{n}:{port}" for n in NAMES])
-        click.echo(f"Serving http://127.0.0.1:{port}/", err=True)
+        hosts = [f"{name}:{port}" for name in NAMES] if host.is_loopback else None
+        app = application(find, hosts, allow_changes=allow_changes, token=token)
+        shown = f"[{host}]" if host.version == 6 else host
+        click.echo(f"Serving http://{shown}:{port}/", err=True)
         notify("READY=1")
         serve(app, server)
 
 
-def listening(listen: str) -> socket.socket:
+def address_of(listen: str, *, elsewhere: bool) -> tuple[Address, int]:
+    """elsewhere: whether other machines may be answered."""
     host, _, port = listen.rpartition(":")
-    address = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
-        is_here = ipaddress.ip_address(address).is_loopback
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
         number = int(port)
     except ValueError:
         raise click.UsageError(f"{listen!r} is not an ADDRESS:PORT to listen on; write 127.0.0.1:8080 or [::1]:8080") from None
-    if not is_here:
+    if not (elsewhere or address.is_loopback):
         raise click.UsageError(
-            f"{listen!r} can be reached from elsewhere, and the console asks for no password; listen on 127.0.0.1, and reach "
-            "it by `ssh -L 8080:127.0.0.1:8080 HOST`"
+            f"{listen!r} can be reached from elsewhere, and without --token everybody is answered; give a token, or listen on "
+            "127.0.0.1, and reach it by `ssh -L 8080:127.0.0.1:8080 HOST`"
         )
-    return socket.create_server((address, number), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+    return address, number

@@ -1,0 +1,78 @@
+"""The console's style and script."""
+
+STYLE = """
+:root { color-scheme: light dark; --line: #d0d4da; --soft: #f3f5f7; --link: #0a5fb4; --bad: #b42318; --ink: #2f6fc4; }
+@media (prefers-color-scheme: dark) {
+  :root { --line: #3a424c; --soft: #20262d; --link: #7ab8ff; --bad: #ff8d82; --ink: #6ea8f5; }
+}
+body { font: 15px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 80rem; padding: 1rem; }
+h1 { font-size: 1.3rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.05rem; margin: 1.6rem 0 0.5rem; }
+a { color: var(--link); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; }
+th, td { border-bottom: 1px solid var(--line); padding: 0.3rem 0.6rem; text-align: left; vertical-align: top; }
+th { font-weight: 600; white-space: nowrap; }
+tbody tr:hover { background: var(--soft); }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.name { overflow-wrap: anywhere; min-width: 9rem; }
+td.value, pre, textarea { font: 13px/1.4 ui-monospace, monospace; }
+td.value, pre { overflow-wrap: anywhere; white-space: pre-wrap; margin: 0; }
+td.value { min-width: 6rem; }
+form, nav, .curves { display: flex; flex-wrap: wrap; gap: 0.6rem; margin: 0.8rem 0; align-items: end; }
+nav { border-bottom: 1px solid var(--line); padding-bottom: 0.5rem; }
+nav [aria-current] { color: inherit; font-weight: 600; text-decoration: none; }
+input, button, textarea { font: inherit; padding: 0.3rem 0.5rem; max-width: 100%; box-sizing: border-box; }
+textarea { width: 100%; min-height: 6rem; font: 14px/1.4 ui-monospace, monospace; }
+figure { flex: 1 1 18rem; margin: 0; }
+figcaption { display: flex; justify-content: space-between; gap: 1rem; }
+figure svg { display: block; width: 100%; height: 7rem; border: 1px solid var(--line); box-sizing: border-box; }
+figure path { stroke: var(--ink); stroke-width: 1.5px; fill: none; vector-effect: non-scaling-stroke; }
+td svg { display: block; width: 8rem; height: 1.4rem; margin-left: auto; }
+td path { stroke: var(--ink); stroke-width: 1.5px; fill: none; vector-effect: non-scaling-stroke; }
+figure small { display: flex; justify-content: space-between; }
+.stale { opacity: 0.5; }
+.bad { color: var(--bad); }
+summary { cursor: pointer; }
+@media (min-width: 40em) { td.time { white-space: nowrap; } }
+@media (max-width: 40em) {
+  #records thead { display: none; }
+  #records tr { display: block; border-bottom: 1px solid var(--line); padding: 0.4rem 0; }
+  #records td { display: inline-block; border: 0; padding: 0 0.6rem 0 0; }
+  #records td.value { display: block; min-width: 0; }
+  .wide { border: 1px solid var(--line); }
+}
+"""
+SCRIPT = """
+const button = document.getElementById("follow"), rows = document.querySelector("#records tbody");
+let source = null;
+button?.addEventListener("click", () => {
+  if (source) { source.close(); source = null; }
+  else {
+    source = new EventSource(button.dataset.url);
+    source.onmessage = event => {
+      for (const cells of JSON.parse(event.data)) {
+        const row = rows.insertRow(0);
+        cells.forEach((text, at) => {
+          const cell = row.insertCell();
+          cell.textContent = text;
+          cell.className = at === 0 ? "number" : at === 1 ? "time" : "value";
+        });
+      }
+      while (rows.rows.length > 500) rows.deleteRow(-1);
+    };
+  }
+  button.setAttribute("aria-pressed", String(source !== null));
+  button.textContent = source ? "Stop following" : "Follow";
+});
+const live = document.getElementById("live");
+async function refresh() {
+  try {
+    const answer = document.hidden || live.contains(document.activeElement) ? null : await fetch(live.dataset.url);
+    if (answer?.ok) live.innerHTML = await answer.text();
+    live.classList.toggle("stale", answer !== null && !answer.ok);
+  } catch { live.classList.add("stale"); }
+  setTimeout(refresh, 2000);
+}
+if (live) setTimeout(refresh, 1000);
+"""

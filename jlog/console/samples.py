@@ -1,0 +1,112 @@
+"""What the console knows of each journal without waiting for a disk: looks at all journals, some seconds apart, for an hour."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple
+
+import jlog
+from jlog.system.files import has_more_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HOUR_SECONDS = 3600
+LOOK_SECONDS = 5
+LOOKERS = 4  # threads, so that one slow disk does not keep the others waiting
+# To look at more subscribers takes seconds, and memory for each of them.
+MANY_SUBSCRIBERS = 10_000
+
+
+class Look(NamedTuple):
+    at: float  # seconds of the monotonic clock
+    end: int
+    lag: int | None  # largest of all subscribers; None where they are too many
+
+
+@dataclass
+class Watched:
+    """One journal. `stats` is None until it was looked at, and where its subscribers are too many."""
+
+    path: str
+    stats: jlog.Stats | None = None
+    error: str = ""
+    looks: deque[Look] = field(default_factory=lambda: deque(maxlen=HOUR_SECONDS // LOOK_SECONDS))
+    busy: bool = False
+    journal: jlog.Journal | None = None
+
+    def look(self) -> None:
+        try:
+            if self.journal is None:
+                self.journal = jlog.Journal(self.path)
+            if has_more_entries(os.path.join(self.path, "subscribers"), MANY_SUBSCRIBERS):
+                self.stats = None
+                end, lag = self.journal.next_sequence, None
+            else:
+                self.stats = self.journal.stats()
+                end = self.stats.next_sequence
+                lag = max((at.lag for at in self.stats.subscribers.values()), default=0)
+            self.looks.append(Look(time.monotonic(), end, lag))
+            self.error = ""
+        except (jlog.JournalError, OSError) as error:
+            self.error, self.stats, self.journal = str(error), None, None
+
+    def rates(self) -> list[tuple[float, float]]:
+        """Returns records a second, each with the time of the look that ends its interval."""
+        pairs = pairwise(list(self.looks))
+        return [(new.at, max(0, new.end - old.end) / max(new.at - old.at, 1e-3)) for old, new in pairs]
+
+    def lags(self) -> list[tuple[float, float]]:
+        return [(look.at, look.lag) for look in list(self.looks) if look.lag is not None]
+
+
+class Sampler:
+    """Looks at the journals that `find` lists, in threads of its own, so that a page only shows what is known."""
+
+    def __init__(self, find: Callable[[], Iterator[str]]) -> None:
+        self._find = find
+        self._watched: dict[str, Watched] = {}
+        self._due: SimpleQueue[Watched] = SimpleQueue()
+
+    def start(self) -> None:
+        # A daemon's thread does not keep the program when it hangs in a disk that does not answer.
+        for run in (self._refresh_always, *[self._look_always] * LOOKERS):
+            threading.Thread(target=run, daemon=True).start()
+
+    def all(self) -> list[Watched]:
+        return list(self._watched.values())
+
+    def named(self, path: str) -> Watched | None:
+        """Returns the journal, which may have been created just now; None for a path that is not one of those to look at."""
+        if path not in self._watched:
+            self._refresh()
+        return self._watched.get(path)
+
+    def _refresh(self) -> None:
+        with suppress(OSError):  # a directory that is not there now: what was known stays
+            known = self._watched
+            self._watched = {path: known.get(path) or Watched(path) for path in self._find()}
+
+    def _refresh_always(self) -> None:
+        while True:
+            self._refresh()
+            for watched in self.all():
+                if not watched.busy:
+                    watched.busy = True
+                    self._due.put(watched)
+            time.sleep(LOOK_SECONDS)
+
+    def _look_always(self) -> None:
+        while True:
+            watched = self._due.get()
+            try:
+                watched.look()
+            finally:
+                watched.busy = False

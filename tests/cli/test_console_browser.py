@@ -1,0 +1,128 @@
+"""The console in Chromium: what a person clicks there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+import jlog
+from cli.consoles import HOSTILE, NAME, WRITE, page, serving
+from patience import HUNG_SECONDS
+
+
+@pytest.fixture
+def browser(tmp_path):
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no chromium, or no chromedriver: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for option in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={tmp_path}/chromium",
+    ):
+        options.add_argument(option)
+    found = webdriver.Chrome(service=Service(driver), options=options)
+    yield found
+    found.quit()
+
+
+def until(browser, holds):
+    return WebDriverWait(browser, HUNG_SECONDS).until(holds)
+
+
+def rows(browser):
+    """In one step, since a page may come in between."""
+    return browser.execute_script("return [...document.querySelectorAll('#records tbody tr')].map(row => row.innerText)")
+
+
+def test_what_a_person_clicks_works_while_four_producers_write(console, journals, browser):
+    path = journals / NAME
+    browser.get(console + "/")
+    until(browser, lambda _: " 200 " in browser.find_element(By.ID, "journals").text)
+    browser.find_element(By.LINK_TEXT, str(path)).click()
+    assert HOSTILE.decode() in rows(browser)[0]
+    assert browser.title == str(path)
+    browser.find_element(By.CSS_SELECTOR, "details summary").click()
+    assert '"order": {\n' in browser.find_element(By.CSS_SELECTOR, "details pre").text
+    browser.find_element(By.ID, "newer").click()
+    until(browser, lambda _: any("number 50" in row for row in rows(browser)[:1]))
+    start = browser.find_element(By.NAME, "start")
+    start.clear()
+    start.send_keys("150\n")
+    until(browser, lambda _: any("number 150" in row for row in rows(browser)[:1]))
+    producers = [subprocess.Popen([sys.executable, "-c", WRITE, path, "2000"]) for _ in range(4)]
+    browser.find_element(By.ID, "follow").click()
+    threading.Thread(target=lambda: [producer.wait() for producer in producers]).start()
+    with jlog.Writer(path) as writer:
+
+        def has_come(_):
+            writer.append(b"followed " + HOSTILE)
+            return any("followed <script>" in row for row in rows(browser)[:5])
+
+        until(browser, has_come)
+    assert [producer.wait(HUNG_SECONDS) for producer in producers] == [0] * 4
+    assert browser.title == str(path)
+    assert not refused(browser)
+
+
+def refused(browser):
+    return [entry for entry in browser.get_log("browser") if "Content Security Policy" in entry["message"]]
+
+
+def test_a_person_asks_in_sql_and_moves_a_subscriber_while_four_producers_write(journals, browser):
+    journal = jlog.Journal(journals / NAME)
+    journal.add_subscriber("billing")
+    with serving("--allow-changes", journals) as console:
+        producers = [subprocess.Popen([sys.executable, "-c", WRITE, journals / NAME, "2000"]) for _ in range(4)]
+        browser.get(page(console, journals))
+        browser.find_element(By.LINK_TEXT, "State").click()
+        until(browser, lambda _: "records/s" in browser.find_element(By.ID, "live").text)
+        name, position = (browser.find_elements(By.NAME, field)[0] for field in ("name", "position"))
+        name.send_keys("billing")
+        position.send_keys("120\n")
+        until(browser, lambda _: browser.find_elements(By.ID, "confirm"))
+        assert journal.subscribers()["billing"].sequence == 0
+        browser.find_element(By.ID, "confirm").click()
+        until(browser, lambda _: "120" in browser.find_element(By.ID, "subscribers").text)
+        assert journal.subscribers()["billing"].sequence == 120
+        browser.find_element(By.LINK_TEXT, "SQL").click()
+        statement = until(browser, lambda _: browser.find_element(By.ID, "statement"))
+        statement.clear()
+        statement.send_keys("SELECT value FROM journal WHERE sequence IN (0, 7)")
+        browser.find_element(By.CSS_SELECTOR, "form button").click()
+        answer = until(browser, lambda _: browser.find_element(By.ID, "answer"))
+        assert HOSTILE.decode() in answer.text
+        assert "number 7" in answer.text
+        assert browser.title == str(journals / NAME)
+        assert [producer.wait(HUNG_SECONDS) for producer in producers] == [0] * 4
+        browser.get(page(console, journals, "state"))
+        until(browser, lambda _: "now 8,08" in browser.find_element(By.ID, "live").text)
+    assert not refused(browser)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_telephone_shows_the_pages_without_scrolling_sideways(console, journals, browser, scheme):
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    for url in (console + "/", *(page(console, journals, name) for name in ("records", "state", "sql"))):
+        browser.get(url)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    colours = json.loads(
+        browser.execute_script("return JSON.stringify(getComputedStyle(document.documentElement).colorScheme)")
+    )
+    assert colours == "light dark"
