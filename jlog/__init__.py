@@ -7,6 +7,7 @@ from jlog.care.verify import Report
 from jlog.errors import (
     CheckpointNotFound,
     CorruptJournal,
+    DecodeError,
     JournalClosed,
     JournalError,
     JournalExists,
@@ -36,7 +37,7 @@ from jlog.urls import open_journal, open_reader, open_worker, open_writer
 from jlog.writer import Writer
 
 if TYPE_CHECKING:
-    from jlog import archive
+    from jlog import archive, typed
     from jlog._core.work.task import Task
     from jlog.care.statistics import Stats, SubscriberStats
     from jlog.query.scan import scan
@@ -55,8 +56,8 @@ else:
     }
 
     def __getattr__(name):
-        if name == "archive":
-            return import_module("jlog.archive")
+        if name in {"archive", "typed"}:
+            return import_module(f"jlog.{name}")
         if name in _IMPORTED_LATER:
             return getattr(import_module(_IMPORTED_LATER[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -70,6 +71,7 @@ __all__ = [
     "CheckpointNotFound",
     "CorruptJournal",
     "Damage",
+    "DecodeError",
     "Journal",
     "JournalClosed",
     "JournalError",
@@ -113,4 +115,5 @@ __all__ = [
     "scan",
     "transform",
     "transforming",
+    "typed",
 ]

@@ -12,6 +12,7 @@ from typing import Any
 __all__ = [
     "CheckpointNotFound",
     "CorruptJournal",
+    "DecodeError",
     "JournalClosed",
     "JournalError",
     "JournalExists",
@@ -93,6 +94,23 @@ class CorruptJournal(JournalError):
         return (
             f"{self.path}: damaged at byte {self.offset}: {self.reason}; `jlogtool verify` lists all damage, `jlogtool repair` "
             "keeps what can still be read"
+        )
+
+
+class DecodeError(JournalError, ValueError):
+    """The codec cannot decode a record's value, which is intact. `path` is the journal, `sequence` the record's, and `reason`
+    says what the codec raised, which is the `__cause__` too."""
+
+    def __init__(self, path: str, sequence: int, reason: str) -> None:
+        super().__init__(path, sequence, reason)
+        self.path = path
+        self.sequence = sequence
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: record {self.sequence} cannot be decoded: {self.reason}; the reader goes on after it, and its bytes "
+            "are in record.value"
         )
 
 

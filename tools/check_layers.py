@@ -45,6 +45,7 @@ jlog.archive
 jlog.interfaces
 jlog.positions
 jlog.storage
+jlog.typed
 jlog.record
 jlog.options
 pyx.kafka

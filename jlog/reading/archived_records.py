@@ -132,6 +132,9 @@ class ArchivedRecords:
     def skip_damage(self) -> Damage:
         return self.cursor.skip_damage()
 
+    def close(self) -> None:
+        """All that it holds is its cursor's."""
+
 
 def _archive_of(path: str, archive: bool | str) -> Archive:
     found = archive_of(path, archive)

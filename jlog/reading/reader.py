@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from jlog.reading.archived_records import ArchivedRecords
     from jlog.reading.event_loops import Waiter
+    from jlog.typed.codec import Codec
 
 # Of one batch of columns. With values of 100 bytes it has 2 MB, which a processor's caches hold. Larger batches take longer to
 # fill, and smaller ones cost more calls than they save.
@@ -52,6 +53,7 @@ class Reader:
     create: for a reader with a name. True creates the subscriber, and the journal too if there is none: a subscriber may come
         before the first writer. False raises SubscriberNotFound or JournalNotFound instead.
     durable_only: hands out only synced records.
+    codec: decodes records, for example `jlog.typed.json(Order)`: `record.decoded` and `batch.decoded()` are objects.
     lock_timeout: seconds that one call waits for other processes and threads, before JournalLocked; None: for ever. Reading and
         a plain commit wait for nobody. The opening waits as long for a name that another Reader has, before SubscriberBusy; but
         with None it does not wait for that.
@@ -80,6 +82,7 @@ class Reader:
         create: bool = True,
         durable_only: bool = False,
         archive: bool | str = False,
+        codec: Codec | None = None,
         lock_timeout: float | None = None,
     ) -> None:
         self._lock_timeout = check_lock_timeout(lock_timeout)
@@ -96,6 +99,10 @@ class Reader:
             self._source = journal = JournalRecords(path, durable_only=durable_only)
             if name is not None:
                 self._subscriber = Subscriber(journal, check_name(name, SUBSCRIBER), start, create, self._deadline())
+        if codec is not None:
+            from jlog.reading.typed import typed  # most programs do not need it
+
+            self._source = typed(self._source, codec)
         self._cursor = self._source.cursor
         if self._subscriber is None:
             self._source.go_to(start)
@@ -224,7 +231,7 @@ class Reader:
         records: list[Record] = []
         seek_before_the_end(self._source, start)
         while self._cursor.reached < end:
-            batch = self._cursor.read(end - self._cursor.reached, 64 << 20)
+            batch = self._source.read(end - self._cursor.reached, 64 << 20, 0)
             if not len(batch):
                 break
             records += batch
@@ -319,8 +326,7 @@ class Reader:
         """Frees the name, without a commit. A second close does nothing. A thread or a coroutine that waits in this reader gets
         JournalClosed."""
         self._cursor.close()
-        if isinstance(self._source, JournalRecords):
-            self._source.close()
+        self._source.close()
         if self._waiters:
             from jlog.reading.event_loops import wake_all
 

@@ -13,7 +13,7 @@ from jlog._core.system.notices import warn
 from jlog._core.work.task import Task
 from jlog._core.work.tasks import TaskSource
 from jlog.care.passed_segments import PassedSegments
-from jlog.errors import JournalClosed, JournalError, LeaseLost, PositionLost
+from jlog.errors import DecodeError, JournalClosed, JournalError, LeaseLost, PositionLost
 from jlog.options import check_lock_timeout, check_timeout
 from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import SUBSCRIBER
@@ -22,9 +22,11 @@ from jlog.reading.subscriber import create_if_missing as create_subscriber
 from jlog.storage.creation import create_if_missing
 from jlog.storage.damage import Damage
 from jlog.system.filesystem import journal_path
+from jlog.typed.codec import Decoder
 from jlog.working.shared_subscriber import SharedSubscriber, check_options
 
 if TYPE_CHECKING:
+    from jlog.typed.codec import Codec
     from jlog.working.asynchronous import AsyncTakes
     from jlog.working.dead_letters import DeadLetters
     from jlog.working.running import Run
@@ -40,7 +42,8 @@ class Worker:
 
     start, create: as those of Reader.
     lease: seconds for which a taken record stays with this worker without an extend(). None: while its process lives.
-    codec: an object whose decode(record) gives `task.decoded`.
+    codec: decodes records, for example `jlog.typed.json(Order)`: `task.decoded` is an object. A record that it cannot decode
+        goes to the dead letters at once, if there are any, when the DecodeError ends its attempt.
     lock_timeout: seconds that one call waits for the locks of others, before JournalLocked; None: for ever.
 
     The other options belong to the subscriber. None leaves them as they are; another value is a ValueError while other workers
@@ -63,7 +66,7 @@ class Worker:
         start: Start = "begin",
         create: bool = True,
         lease: float | None = None,
-        codec: Any = None,
+        codec: Codec | None = None,
         lock_timeout: float | None = None,
         order: str | None = None,
         max_attempts: int | None = None,
@@ -72,7 +75,6 @@ class Worker:
         window: int | None = None,
     ) -> None:
         self._lock_timeout = check_lock_timeout(lock_timeout)
-        self._codec = codec
         check_name(name, SUBSCRIBER)
         if lease is not None and not 0 < lease < 1e9:
             raise ValueError(f"a lease must be longer than 0 seconds, not {lease!r}")
@@ -84,6 +86,7 @@ class Worker:
         if create:
             create_if_missing(journal_path(path), deadline)
         self._journal = journal = JournalRecords(path, durable_only=False)
+        self._decoder = None if codec is None else Decoder(codec, str(journal.path))
         create_subscriber(journal, name, start, create, deadline)
         self._subscriber = SharedSubscriber(journal, name, given, deadline, self._lock_timeout)
         try:
@@ -186,9 +189,9 @@ class Worker:
     # --- What the core asks for ------------------------------------------------------------------------------------
 
     def decode(self, task: Task) -> Any:
-        if self._codec is None:
+        if self._decoder is None:
             raise JournalError(f"{self._journal.path}: this worker has no codec; open it with codec=…, or use task.value")
-        return self._codec.decode(task)
+        return self._decoder.decode(task)
 
     def passed(self, committed: int) -> int:
         """Lets retention look, once for each segment. Returns the position at which it wants to look again."""
@@ -208,7 +211,9 @@ class Worker:
     def failed(self, task: Task, error: BaseException) -> None:
         """Ends a `with task` out of which an exception came, which goes on to the caller whatever becomes of the task."""
         try:
-            if isinstance(error, Exception):
+            if isinstance(error, DecodeError) and error.sequence == task.sequence and self._letters is not None:
+                task.reject(reason_of(error))  # another attempt would fail too
+            elif isinstance(error, Exception):
                 task.nack(reason=reason_of(error))
             else:
                 task.release()

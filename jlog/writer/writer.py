@@ -15,11 +15,14 @@ from jlog.options import Compression, Retention, Roll, Sync, check_lock_timeout
 from jlog.storage.attaching import MetaPolicy
 from jlog.storage.creation import writer_options
 from jlog.system.filesystem import journal_path
+from jlog.typed.codec import encoded, encoded_columns
 from jlog.writer.ids import Ids
 from jlog.writer.syncing import AsyncSyncs
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from jlog.typed.codec import Codec, Headers
 
 __all__ = ["Writer"]
 
@@ -51,13 +54,15 @@ class Writer(writer.Writer):
     dedup: which ids of append(id=) are known: the last so many, 1 to 10,000,000, default 100,000, or those of so long ago, a
         timedelta.
     exclusive: the only writing process; JournalLocked while another one writes, and for others as long as this lives.
+    codec: appends objects in place of bytes, for example `jlog.typed.json(Order)`.
     lock_timeout: seconds that one call waits in all for what other processes and threads do, at whichever locks it meets,
         before JournalLocked; None: for ever. Ctrl-C gets through. A close that meets its limit closes all the same, and the
         next to open makes up for what is left.
     create: False raises JournalNotFound instead of creating the journal.
     """
 
-    __slots__ = ("_given", "_ids", "_syncs")
+    __slots__ = ("_codec", "_given", "_ids", "_syncs")
+    _codec: Codec | None
     _given: dict[str, Any]
     _ids: Ids | None
     _syncs: AsyncSyncs
@@ -75,11 +80,14 @@ class Writer(writer.Writer):
         dedup: int | timedelta | None = None,
         retention: Retention | None = None,
         exclusive: bool = False,
+        codec: Codec | None = None,
         lock_timeout: float | None = None,
         create: bool = True,
     ) -> None:
         if hasattr(self, "_given"):
             raise RuntimeError("a Writer is initialised once; close it and create another one")
+        if codec is not None and type(self) not in {Writer, TypedWriter}:
+            raise TypeError("only jlog.Writer itself takes a codec; a class that is derived from it encodes in its own append")
         path = journal_path(path)
         options = {
             "compression": compression,
@@ -110,9 +118,12 @@ class Writer(writer.Writer):
                     raise
                 # It was deleted or moved since it was found or created.
         given = {"precommit": precommit, "exclusive": exclusive, "lock_timeout": lock_timeout, "create": create}
-        self._given = {**options, **given}
+        self._given = {**options, **given, "codec": codec}
         self._syncs = AsyncSyncs()
         self._ids = None
+        self._codec = codec
+        if codec is not None:
+            self.__class__ = TypedWriter  # so that appends without a codec look for none
 
     async def append_durable(
         self,
@@ -169,6 +180,44 @@ class Writer(writer.Writer):
     def _anew(self) -> Writer:
         """Opens the journal for a child of a fork: the core calls this."""
         return _open(self.path, self._given)
+
+
+class TypedWriter(Writer):
+    """The Writer that `jlog.Writer(path, codec=…)` is: each value that it takes is an object of the codec's types, or None.
+    ingest() and extend_body() take bytes all the same."""
+
+    __slots__ = ()
+    _codec: Codec
+
+    def append(
+        self,
+        value: Any,
+        /,
+        *,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        id: Buffer | None = None,  # noqa: A002
+        timestamp: datetime | None = None,
+    ) -> int:
+        stored, headers = encoded(self._codec, value, headers)
+        return super().append(stored, key=key, headers=headers, timestamp_us=timestamp_us, id=id, timestamp=timestamp)
+
+    async def append_durable(self, value: Any, /, *, headers: Headers | None = None, **others: Any) -> int:
+        stored, headers = encoded(self._codec, value, headers)
+        return await super().append_durable(stored, headers=headers, **others)
+
+    def extend(
+        self,
+        values: Iterable[Any],
+        /,
+        keys: Iterable[Buffer | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        timestamps_us: Iterable[int | None] | None = None,
+        state: Mapping[bytes, Buffer | None] | None = None,
+    ) -> int:
+        stored, headers = encoded_columns(self._codec, values, headers)
+        return super().extend(stored, keys, headers, timestamps_us, state)
 
 
 def _open(path: str, options: dict[str, Any]) -> Writer:

@@ -23,6 +23,7 @@ from jlog._core.format.format cimport (
 from jlog._core.records.arrow import fields_of, requested_fields, schema_of
 from jlog._core.records.columns import import_pyarrow
 from jlog._core.records.encode import EPOCH
+from jlog.errors import JournalError
 from jlog.html import SHOWN_ROWS, records_table
 
 
@@ -75,6 +76,11 @@ cdef class Record:
         found = jlog_record_id(&record, &size)
         return None if found == NULL else found[:size]
 
+    @property
+    def decoded(self):
+        """The object that the reader's codec decodes the value to. Raises JournalError if the reader has none."""
+        raise no_codec()
+
     def __repr__(self):
         value = self.value if self.value is None or len(self.value) <= 40 else self.value[:40] + b"..."
         return f"<jlog.Record {self.sequence} {value!r}>"
@@ -90,6 +96,11 @@ cdef class Record:
 
     def __reduce__(self):
         return restore_record, (self.sequence, self.timestamp_us, self.key, self.value, self.raw_headers)
+
+
+def no_codec() -> JournalError:
+    """Returns the error of a record that nothing decodes."""
+    return JournalError("only a reader with a codec decodes records; open it with codec=jlog.typed.json(…), or another codec")
 
 
 def restore_record(uint64_t sequence, int64_t timestamp_us, bytes key, bytes value, bytes raw_headers) -> Record:
@@ -165,6 +176,10 @@ cdef class RecordBatch(Batch):
                 at += size
                 left -= size
         return found
+
+    def decoded(self):
+        """Returns the objects that the reader's codec decodes the values to. Raises JournalError if the reader has none."""
+        raise no_codec()
 
     def to_arrow(self):
         """Returns the records as a pyarrow.RecordBatch, without a Python object per record. Its columns are sequence int64,

@@ -15,6 +15,7 @@ ALSO = {
     "JournalNotFound": FileNotFoundError,
     "JournalExists": FileExistsError,
     "JournalClosed": ValueError,
+    "DecodeError": ValueError,
     "RecordTooLarge": ValueError,
     "SubscriberNotFound": LookupError,
     "CheckpointNotFound": LookupError,

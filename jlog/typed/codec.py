@@ -1,0 +1,84 @@
+"""What a codec is, and how a writer and a reader use one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jlog.errors import DecodeError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    Headers = Iterable[tuple[str, Buffer | None]] | Mapping[str, Buffer | None]
+
+
+class Stored(Protocol):
+    """What decode() is given: a record, a message of a topic, or a task."""
+
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+
+
+class Codec(Protocol):
+    """Turns objects into values, and records into objects. None, a tombstone, stays None and does not come here.
+
+    A codec may also have `new_state(state, path)`. Writer calls it with the journal's state when it opens, while no other
+    writer does so, and stores what it returns. It raises SchemaConflict for a writer that must not open.
+    """
+
+    def encode(self, value: Any, /) -> Buffer | tuple[Buffer, Sequence[tuple[str, Buffer | None]]]:
+        """Returns the value to store, or the value and headers to add. Raises TypeError or ValueError for another object."""
+
+    def decode(self, record: Any, /) -> Any:
+        """Returns the object that a record holds: its `value`, `key`, `headers` and `sequence` tell. Any Exception says that it
+        holds none."""
+
+
+def encoded(codec: Codec, value: Any, headers: Headers | None) -> tuple[Buffer | None, Headers | None]:
+    """Returns the bytes and the headers of a record that holds the object."""
+    if value is None:
+        return None, headers
+    found = codec.encode(value)
+    if not isinstance(found, tuple):
+        return found, headers
+    stored, added = found
+    if headers is None:
+        return stored, added
+    return stored, [*(headers.items() if isinstance(headers, Mapping) else headers), *added]
+
+
+def encoded_columns(
+    codec: Codec, values: Iterable[Any], headers: Iterable[Headers | None] | None
+) -> tuple[list[Buffer | None], list[Headers | None] | None]:
+    """Returns the bytes and the headers of records that hold the objects."""
+    values = list(values)
+    given: list[Headers | None] = [None] * len(values) if headers is None else list(headers)
+    if len(given) != len(values):
+        return values, given  # extend refuses them, and says why
+    pairs = [encoded(codec, value, own) for value, own in zip(values, given, strict=True)]
+    columns = [own for _, own in pairs]
+    return [stored for stored, _ in pairs], columns if any(own is not None for own in columns) else None
+
+
+class Decoder:
+    """Decodes the records of one journal or topic."""
+
+    def __init__(self, codec: Codec, path: str) -> None:
+        self._codec, self._path = codec, path
+
+    def decode(self, record: Stored) -> Any:
+        """Returns the object that the record holds, or raises DecodeError."""
+        if record.value is None:
+            return None
+        try:
+            return self._codec.decode(record)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise DecodeError(self._path, record.sequence, reason) from error

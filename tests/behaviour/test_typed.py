@@ -1,0 +1,298 @@
+"""Typed records: objects in place of bytes, by a codec."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import json
+import pickle
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+
+import jlog
+from jlog import typed
+
+
+class Order(msgspec.Struct):
+    item: str
+    total: int
+    note: str | None = None
+
+
+class Refund(msgspec.Struct, frozen=True):
+    order: int
+
+
+@dataclasses.dataclass
+class Delivery:
+    street: str
+    parcels: list[int]
+    at: datetime
+
+
+class Customer(pydantic.BaseModel):
+    name: str = pydantic.Field(alias="fullName")
+    balance: Decimal
+    picture: bytes = b""
+    since: datetime
+
+
+ONE = Order("tea", 3)
+OBJECTS = [
+    ONE,
+    Delivery("Long Lane", [1, 2], datetime(2026, 11, 26, 4, 5, 6, 7, tzinfo=timezone.utc)),
+    Customer(fullName="Ann", balance=Decimal("1.10"), since=datetime(2026, 1, 1, tzinfo=timezone.utc)),
+]
+FORMS = [typed.json, typed.msgpack]
+
+
+@pytest.fixture(params=FORMS, ids=["json", "msgpack"])
+def form(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def write(path: Path, codec: Any, *objects: object) -> None:
+    with jlog.Writer(path, codec=codec) as writer:
+        for each in objects:
+            writer.append(each)
+
+
+@pytest.mark.parametrize("thing", OBJECTS, ids=lambda thing: type(thing).__name__)
+def test_objects_come_back_as_they_were_written(tmp_path: Path, form: Any, thing: object) -> None:
+    codec = form(type(thing))
+    with jlog.Writer(tmp_path / "j", codec=codec) as writer:
+        assert writer.append(thing, key=b"k", headers={"level": b"high"}) == 0
+        assert writer.extend([thing, thing], keys=[b"a", b"b"], headers=[None, {"level": b"low"}]) == 1
+        assert asyncio.run(writer.append_durable(thing, key=b"d")) == 3
+        assert writer.append(thing, id=b"once") == writer.append(thing, id=b"once") == 4
+    with jlog.Reader(tmp_path / "j", codec=codec) as reader:
+        records = list(reader)
+        assert [record.decoded for record in records] == [thing] * 5
+        assert [record.key for record in records] == [b"k", b"a", b"b", b"d", None]
+        assert records[0].headers == [("level", b"high")]
+        assert all(type(record.value) is bytes for record in records)
+        reader.seek(0)
+        assert reader.read().decoded() == [thing] * 5
+
+
+def test_json_is_what_any_program_reads(tmp_path: Path) -> None:
+    write(tmp_path / "j", typed.json(Order), ONE)
+    with jlog.Reader(tmp_path / "j") as reader:
+        assert [json.loads(value) for value in reader.values()] == [{"item": "tea", "total": 3, "note": None}]
+
+
+def test_one_type_may_be_any_that_msgspec_knows(tmp_path: Path, form: Any) -> None:
+    for number, (type_, thing) in enumerate(
+        [(dict, {"a": 1}), (dict[str, list[int]], {"a": [1]}), (int | str, "x"), (list[Order], [ONE])]
+    ):
+        write(tmp_path / str(number), form(type_), thing)
+        with jlog.Reader(tmp_path / str(number), codec=form(type_)) as reader:
+            assert [record.decoded for record in reader] == [thing]
+
+
+def test_objects_of_several_types_are_told_apart_by_a_header(tmp_path: Path, form: Any) -> None:
+    things = [ONE, Refund(7), *OBJECTS]
+    codec = form(Order, Refund, Delivery, Customer)
+    write(tmp_path / "j", codec, *things)
+    with jlog.Reader(tmp_path / "j", codec=codec) as reader:
+        records = list(reader)
+    assert [record.decoded for record in records] == things
+    assert [dict(record.headers)["jlog.type"] for record in records[:2]] == [b"Order", b"Refund"]
+
+
+def test_a_journal_of_one_type_goes_on_with_several(tmp_path: Path, form: Any) -> None:
+    write(tmp_path / "j", form(Order), ONE)
+    write(tmp_path / "j", form(Order, Refund), Refund(1), ONE)
+    with jlog.Reader(tmp_path / "j", codec=form(Order, Refund)) as reader:
+        assert [record.decoded for record in reader] == [ONE, Refund(1), ONE]
+    with jlog.Reader(tmp_path / "j", codec=form(Order)) as reader:
+        first, second, third = reader
+        assert first.decoded == third.decoded == ONE
+        with pytest.raises(jlog.DecodeError, match=r"of the type 'Refund', which .* does not have"):
+            assert second.decoded
+
+
+def test_what_does_not_decode_is_an_error_with_its_place_and_the_reader_goes_on(tmp_path: Path, form: Any) -> None:
+    path = tmp_path / "j"
+    write(path, form(Order), ONE)
+    with jlog.Writer(path) as writer:
+        writer.append(b"\xc1 not one")
+    write(path, form(Order), ONE)
+    with jlog.Reader(path, "billing", codec=form(Order)) as reader:
+        decoded, errors = [], []
+        for record in reader:
+            try:
+                decoded.append(record.decoded)
+            except jlog.DecodeError as error:
+                errors.append(error)
+                assert record.value == b"\xc1 not one"
+        assert decoded == [ONE, ONE]
+        assert [(error.path, error.sequence) for error in errors] == [(str(path), 1)]
+        assert isinstance(errors[0], (jlog.JournalError, ValueError))
+        assert isinstance(errors[0].__cause__, msgspec.DecodeError)
+        assert f"{path}: record 1 cannot be decoded: " in str(errors[0])
+        assert str(pickle.loads(pickle.dumps(errors[0]))) == str(errors[0])
+        assert reader.position == 3
+        reader.seek(0)
+        batch = reader.read()
+        with pytest.raises(jlog.DecodeError, match="record 1 "):
+            batch.decoded()
+        assert [record.sequence for record in batch] == [0, 1, 2]
+        reader.commit()
+
+
+def test_a_tombstone_is_none_on_both_sides(tmp_path: Path, form: Any) -> None:
+    with jlog.Writer(tmp_path / "j", codec=form(Order, Refund)) as writer:
+        writer.append(None, key=b"gone")
+        writer.extend([None, ONE])
+    with jlog.Reader(tmp_path / "j", codec=form(Order, Refund)) as reader:
+        batch = reader.read()
+        assert batch.decoded() == [None, None, ONE]
+        assert [record.headers for record in batch[:2]] == [[], []]
+
+
+def test_an_object_that_readers_could_not_decode_is_not_stored(tmp_path: Path, form: Any) -> None:
+    with jlog.Writer(tmp_path / "j", codec=form(Order)) as writer:
+        with pytest.raises(ValueError, match=r"readers could not decode .*Expected `int`, got `str`"):
+            writer.append(Order("tea", "three"))  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"\(Order\) stores no Refund"):
+            writer.extend([ONE, Refund(1)])
+        with pytest.raises(TypeError, match="stores no bytes"):
+            writer.append(b"{}")
+        with pytest.raises(ValueError, match="headers has 1 entries and values has 2"):
+            writer.extend([ONE, ONE], headers=[None])
+        assert writer.next_sequence == 0
+        assert writer.append(ONE) == 0
+
+
+def test_every_way_of_reading_decodes(tmp_path: Path) -> None:
+    path, codec = tmp_path / "j", typed.json(Order)
+    write(path, codec, *(Order("tea", number) for number in range(5)))
+
+    async def followed(reader: jlog.Reader) -> list[int]:
+        return [record.decoded.total async for record in reader.follow_async(timeout=0)]
+
+    with jlog.Reader(path, codec=codec) as reader:
+        assert [record.decoded.total for record in reader.follow(timeout=0)] == [0, 1, 2, 3, 4]
+        assert [record.decoded.total for record in reader.read_backward(2)] == [4, 3]
+        reader.seek(0)
+        assert asyncio.run(followed(reader)) == [0, 1, 2, 3, 4]
+        reader.seek(0)
+        assert [record.decoded.total for record in reader.follow(timeout=0, pace=1e9)] == [0, 1, 2, 3, 4]
+        reader.seek(0)
+        batch = reader.read()
+        assert (batch[1].decoded.total, batch[-1].decoded.total) == (1, 4)
+        assert [record.decoded.total for record in batch[1:3]] == [1, 2]
+        assert len(batch.values()) == len(batch) == batch.to_arrow().num_rows == 5
+        assert [record.decoded.total for record in reader.read_backward(9)] == [4, 3, 2, 1, 0]
+        assert len(list(reader.values())) == 5
+
+
+def test_an_archive_decodes_too(tmp_path: Path) -> None:
+    path, codec, url = tmp_path / "j", typed.json(Order), f"file://{tmp_path}/archive"
+    with jlog.Writer(path, codec=codec, retention=jlog.Retention(archive=url)) as writer:
+        writer.append(ONE)
+        writer.roll()
+        jlog.Journal(path).add_subscriber("billing", "end")
+        jlog.Journal(path).clean()
+        writer.append(Order("tea", 4))
+    with jlog.Reader(path, archive=True, codec=codec) as reader:
+        assert [record.decoded.total for record in reader] == [3, 4]
+        assert [record.decoded.total for record in reader.read_backward(2)] == [4, 3]
+    with jlog.Reader(url, codec=codec) as reader:
+        assert reader.read().decoded() == [ONE]
+
+
+@pytest.mark.parametrize("duplicate", [lambda thing: pickle.loads(pickle.dumps(thing)), copy.copy, copy.deepcopy])
+def test_records_batches_and_writers_are_pickled_with_their_codec(tmp_path: Path, form: Any, duplicate: Any) -> None:
+    codec = form(Order, Refund)
+    with jlog.Writer(tmp_path / "j", codec=codec) as writer:
+        writer.append(ONE)
+        with duplicate(writer) as other:
+            assert other.append(Refund(2)) == 1
+    with jlog.Reader(tmp_path / "j", codec=codec) as reader:
+        batch = duplicate(reader.read())
+    assert batch.decoded() == [ONE, Refund(2)]
+    record = duplicate(batch[0])
+    assert record.decoded == ONE
+    assert record == batch[0]
+
+
+def test_a_record_without_a_codec_says_what_is_missing(tmp_path: Path) -> None:
+    write(tmp_path / "j", typed.json(Order), ONE)
+    with jlog.Reader(tmp_path / "j") as reader:
+        batch = reader.read()
+        for decode in (batch.decoded, lambda: batch[0].decoded):
+            with pytest.raises(jlog.JournalError, match="open it with codec="):
+                decode()
+
+
+def test_types_that_cannot_be_told_apart_are_refused(form: Any) -> None:
+    other = msgspec.defstruct("Order", ["item"])
+    for types, message in [
+        ((), "needs a type"),
+        ((Order, other), "the name 'Order'"),
+        ((Order, dict[str, int]), "is not a class"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=message):
+            form(*types)
+
+
+class Reversed:
+    """A codec as a user writes one: two functions, and a header of its own."""
+
+    def encode(self, value: str) -> tuple[bytes, list[tuple[str, bytes]]]:
+        return value[::-1].encode(), [("direction", b"backward")]
+
+    def decode(self, record: Any) -> str:
+        assert dict(record.headers)["direction"] == b"backward"
+        text: str = record.value.decode()
+        return text[::-1]
+
+
+def test_a_codec_is_any_object_with_encode_and_decode(tmp_path: Path) -> None:
+    with jlog.open_writer(tmp_path / "j", codec=Reversed()) as writer:
+        writer.append("abc", headers=iter([("a", b"1")]))  # type: ignore[arg-type]
+    with jlog.open_reader(tmp_path / "j", codec=Reversed()) as reader:
+        (record,) = reader.read()
+        assert (record.value, record.decoded) == (b"cba", "abc")  # type: ignore[attr-defined]
+        assert record.headers == [("a", b"1"), ("direction", b"backward")]
+    with jlog.Writer(tmp_path / "j") as plain:
+        plain.append(b"cba")
+    with jlog.Reader(tmp_path / "j", start=1, codec=Reversed()) as own:
+        with pytest.raises(jlog.DecodeError, match="record 1 cannot be decoded: KeyError: 'direction'"):
+            assert next(iter(own)).decoded
+
+
+def tasks(path: Path, codec: Any) -> Iterator[jlog.Task]:
+    with jlog.open_worker(path, "billing", codec=codec, dead_letters=path.with_name("letters")) as worker:
+        yield from worker.tasks(timeout=0)
+
+
+def test_a_worker_decodes_and_what_does_not_decode_is_a_dead_letter_at_once(tmp_path: Path, form: Any) -> None:
+    path, codec = tmp_path / "j", form(Order)
+    write(path, codec, ONE)
+    with jlog.Writer(path) as writer:
+        writer.append(b"\xc1 not one", key=b"k", headers={"a": b"b"})
+    write(path, codec, ONE)
+    done, errors = [], []
+    for task in tasks(path, codec):
+        try:
+            with task:
+                done.append(task.decoded)
+        except jlog.DecodeError as error:
+            errors.append((error.path, error.sequence))
+    assert (done, errors) == ([ONE, ONE], [(str(path), 1)])
+    with jlog.Reader(tmp_path / "letters") as reader:
+        (letter,) = reader
+    assert (letter.value, letter.key, letter.headers[0]) == (b"\xc1 not one", b"k", ("a", b"b"))
+    assert b"DecodeError" in (dict(letter.headers)["jlog.work.reason"] or b"")
+    assert jlog.Journal(path).subscribers()["billing"].lag == 0
