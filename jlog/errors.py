@@ -23,6 +23,7 @@ __all__ = [
     "LeaseLost",
     "PositionLost",
     "RecordTooLarge",
+    "SchemaConflict",
     "SubscriberBusy",
     "SubscriberExists",
     "SubscriberNotFound",
@@ -120,6 +121,11 @@ class UnsupportedFormat(JournalError):
 
 class RecordTooLarge(JournalError, ValueError):
     """A value, an extend or a state is larger than the format allows; nothing of it was written."""
+
+
+class SchemaConflict(JournalError, ValueError):
+    """The journal has had records of a type that was different: readers of the one cannot decode records of the other. Nothing
+    was written."""
 
 
 class SubscriberNotFound(JournalError, LookupError):

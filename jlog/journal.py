@@ -17,7 +17,7 @@ from jlog.care.clock import ahead_seconds
 from jlog.care.deletion import delete
 from jlog.care.standing import standing_positions
 from jlog.care.verify import Progress, Report, segment_ends, verify
-from jlog.errors import CorruptJournal, JournalError, SubscriberExists
+from jlog.errors import JournalError, SubscriberExists
 from jlog.html import SHOWN_ROWS, ends, records_table, table, time_text
 from jlog.options import (
     DEFAULTS,
@@ -40,6 +40,7 @@ from jlog.storage.damage import Damage, walk_segment
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import read_meta
 from jlog.storage.segments import Segment, segments_now
+from jlog.storage.state import read_state
 from jlog.system.filesystem import journal_path
 
 if TYPE_CHECKING:
@@ -193,17 +194,7 @@ class Journal:
 
     def state(self) -> dict[bytes, bytes]:
         """Returns the newest value of every key that Writer.extend(state=) has stored."""
-        while True:
-            place = segment, offset, _ = self._cursor().end_place
-            try:
-                file = SegmentFile(self._path, segment, self._meta.uuid)
-                try:
-                    return dict(file.state_before(offset))
-                finally:
-                    file.close()
-            except (CorruptJournal, FileNotFoundError):
-                if self._cursor().end_place == place:
-                    raise  # else another file has the segment's name by now, or retention has removed it
+        return read_state(self._path, self._meta.uuid, self._cursor())
 
     def gaps(self) -> list[tuple[int, int]]:
         """Returns the gaps: first sequence and next sequence of each range of sequences that have no record and never will."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from jlog.errors import SchemaConflict
+from jlog.typed.shapes import as_stored, difference, shape_of, stored_shapes
 
 if TYPE_CHECKING:
     import types
@@ -11,33 +14,37 @@ if TYPE_CHECKING:
     from jlog.typed.codec import Stored
 
 TYPE_HEADER = "jlog.type"
+STATE_KEY = b"jlog.types:"  # and the name in the header; nothing more for records without a header
 
 
-def json(*types: Any) -> TypesCodec:
+def json(*types: Any, allow_changes: bool = False) -> TypesCodec:
     """Returns a codec that stores objects of these types as JSON.
 
     types: classes: of msgspec.Struct, dataclasses, pydantic models, and others that msgspec takes. One type may be any that
         msgspec takes, for example `dict[str, int]`. Objects of several are told apart by the record's header `jlog.type`, which
         holds the class's name. A record without that header is taken for the first type.
 
+    allow_changes: lets a Writer open with a type that has changed so that readers of one version cannot decode records of the
+        other one. Without it that is a SchemaConflict.
+
     Raises ImportError without msgspec: pip install 'pyjlog[typed]'.
     """
-    return TypesCodec("json", types)
+    return TypesCodec("json", types, allow_changes)
 
 
-def msgpack(*types: Any) -> TypesCodec:
+def msgpack(*types: Any, allow_changes: bool = False) -> TypesCodec:
     """Returns a codec that stores objects of these types as MessagePack: smaller than JSON, and bytes stay bytes. The types are
-    those of json()."""
-    return TypesCodec("msgpack", types)
+    those of json(), and allow_changes too."""
+    return TypesCodec("msgpack", types, allow_changes)
 
 
 class TypesCodec:
     """What json() and msgpack() return. It pickles with its types, if they can be imported where it arrives."""
 
-    def __init__(self, form: str, types: Sequence[Any]) -> None:
+    def __init__(self, form: str, types: Sequence[Any], allow_changes: bool = False) -> None:
         if not types:
             raise ValueError(f"{form}() needs a type: {form}(Order), or {form}(dict) for any object of JSON")
-        self._form, self._types = form, tuple(types)
+        self._form, self._types, self._allow_changes = form, tuple(types), allow_changes
         kinds = [_kind(form, type_) for type_ in types]
         self._encode, self._first = kinds[0]
         self._decoders: dict[bytes, Callable[[bytes], Any]] = {}
@@ -56,7 +63,37 @@ class TypesCodec:
         return f"{self._form}({', '.join(getattr(type_, '__name__', str(type_)) for type_ in self._types)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._form, self._types)
+        return type(self), (self._form, self._types, self._allow_changes)
+
+    def new_state(self, state: Mapping[bytes, bytes], path: str) -> dict[bytes, bytes]:
+        """Returns the entries of the journal's state that tell the types' shapes from now on. Raises SchemaConflict."""
+        found = {}
+        headers = [b""] if len(self._types) == 1 else list(self._decoders)
+        for name, type_ in zip(headers, self._types, strict=True):
+            shape = shape_of(self._form, type_)
+            if shape is not None:
+                before = self._agreeing(shape, stored_shapes(state.get(STATE_KEY + name)), type_, path)
+                if shape not in before:
+                    found[STATE_KEY + name] = as_stored([*before, shape])
+        if len(self._types) > 1 and not self._allow_changes:  # records without a header are taken for the first type
+            shape = shape_of(self._form, self._types[0])
+            if shape is not None:
+                self._agreeing(shape, stored_shapes(state.get(STATE_KEY)), self._types[0], path)
+        return found
+
+    def _agreeing(self, shape: dict[str, Any], before: list[dict[str, Any]], type_: Any, path: str) -> list[dict[str, Any]]:
+        """Returns the earlier shapes of a type, with which the new one agrees."""
+        differences = [found for found in (difference(earlier, shape) for earlier in before) if found]
+        if not differences:
+            return before
+        if self._allow_changes:
+            return []
+        name = getattr(type_, "__name__", str(type_))
+        raise SchemaConflict(
+            f"{path}: readers could not decode what was written before, or older readers what {name} becomes now: "
+            f"{differences[0]}; give new fields a default and keep required ones, write it under another name, or open with "
+            f"{self._form}({name}, allow_changes=True) once no older reader is left"
+        )
 
     def encode(self, value: Any) -> bytes | tuple[bytes, list[tuple[str, bytes]]]:
         found = self._encoders.get(type(value))

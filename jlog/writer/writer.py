@@ -18,6 +18,7 @@ from jlog.system.filesystem import journal_path
 from jlog.typed.codec import encoded, encoded_columns
 from jlog.writer.ids import Ids
 from jlog.writer.syncing import AsyncSyncs
+from jlog.writer.types import settle_types
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -124,6 +125,11 @@ class Writer(writer.Writer):
         self._codec = codec
         if codec is not None:
             self.__class__ = TypedWriter  # so that appends without a codec look for none
+            try:
+                settle_types(self, codec, deadline)
+            except BaseException:
+                self.close()
+                raise
 
     async def append_durable(
         self,

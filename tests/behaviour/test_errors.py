@@ -17,6 +17,7 @@ ALSO = {
     "JournalClosed": ValueError,
     "DecodeError": ValueError,
     "RecordTooLarge": ValueError,
+    "SchemaConflict": ValueError,
     "SubscriberNotFound": LookupError,
     "CheckpointNotFound": LookupError,
     "PositionLost": LookupError,

@@ -7,7 +7,10 @@ import copy
 import dataclasses
 import json
 import pickle
+import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -43,6 +46,16 @@ class Customer(pydantic.BaseModel):
     balance: Decimal
     picture: bytes = b""
     since: datetime
+
+
+class Tree(msgspec.Struct):
+    below: list[Tree] | None
+    size: tuple[int, str]
+
+
+class OtherTree(msgspec.Struct):
+    below: list[OtherTree] | None
+    size: tuple[str, int]
 
 
 ONE = Order("tea", 3)
@@ -244,6 +257,137 @@ def test_types_that_cannot_be_told_apart_are_refused(form: Any) -> None:
     ]:
         with pytest.raises((ValueError, TypeError), match=message):
             form(*types)
+
+
+def model(base: Any, **fields: Any) -> Any:
+    """Returns a class Order of this kind. A field is a type, or a type and its default."""
+    if base is pydantic.BaseModel:
+        given = {name: field if isinstance(field, tuple) else (field, ...) for name, field in fields.items()}
+        return pydantic.create_model("Order", **given)
+    given = [(name, *field) if isinstance(field, tuple) else (name, field) for name, field in fields.items()]
+    if base is msgspec.Struct:
+        return msgspec.defstruct("Order", given)
+    return dataclasses.make_dataclass(
+        "Order", [(*one[:2], *(dataclasses.field(default=each) for each in one[2:])) for one in given]
+    )
+
+
+@pytest.fixture(params=[msgspec.Struct, dataclasses.dataclass, pydantic.BaseModel], ids=["struct", "dataclass", "pydantic"])
+def base(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+BEFORE = {"item": str, "cups": int, "size": (str | None, None)}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {**BEFORE, "note": (str, "")},
+        {"item": str, "cups": int},
+        {"cups": int, "item": str, "size": (None | str, "small")},
+    ],
+    ids=["an optional field more", "an optional field less", "another order"],
+)
+def test_a_change_that_every_reader_can_decode_is_let_through(tmp_path: Path, form: Any, base: Any, changed: Any) -> None:
+    old, new = model(base, **BEFORE), model(base, **changed)
+    for type_ in (old, new, old):
+        write(tmp_path / "j", form(type_), type_(item="tea", cups=2))
+    for type_ in (old, new):
+        with jlog.Reader(tmp_path / "j", codec=form(type_)) as reader:
+            assert [thing.cups for thing in reader.read().decoded()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        ({"note": str, **BEFORE}, "the field 'note' is required and was not"),
+        ({"item": str}, "the field 'cups' was required and is not any more"),
+        ({**BEFORE, "cups": (int, 1)}, "the field 'cups' was required and is not any more"),
+        ({**BEFORE, "cups": str}, 'the field \'cups\' has changed from "integer" to "string"'),
+        ({**BEFORE, "size": (int | None, None)}, "the field 'size' has changed"),
+        ({**BEFORE, "item": list[str]}, "the field 'item' has changed"),
+    ],
+)
+def test_a_change_that_some_reader_could_not_decode_is_a_conflict(
+    tmp_path: Path, form: Any, base: Any, changed: Any, difference: str
+) -> None:
+    path, old, new = tmp_path / "j", model(base, **BEFORE), model(base, **changed)
+    write(path, form(old), old(item="tea", cups=2))
+    state = jlog.Journal(path).state()
+    with pytest.raises(jlog.SchemaConflict, match=re.escape(difference)) as caught:
+        jlog.Writer(path, codec=form(new))
+    assert str(path) in str(caught.value)
+    assert jlog.Journal(path).state() == state
+    assert jlog.Journal(path).next_sequence == 1
+    write(path, form(new, allow_changes=True))
+    with pytest.raises(jlog.SchemaConflict):
+        jlog.Writer(path, codec=form(old))
+    write(path, form(new))
+
+
+def test_a_field_that_has_gone_does_not_come_back_with_another_type(tmp_path: Path, form: Any) -> None:
+    for fields in (BEFORE, {"item": str, "cups": int}):
+        write(tmp_path / "j", form(model(msgspec.Struct, **fields)))
+    with pytest.raises(jlog.SchemaConflict, match="the field 'size' has changed"):
+        jlog.Writer(tmp_path / "j", codec=form(model(msgspec.Struct, **{**BEFORE, "size": (int, 1)})))
+
+
+def test_a_change_deep_inside_is_found_and_a_type_may_hold_itself(tmp_path: Path, form: Any) -> None:
+    write(tmp_path / "j", form(Tree), Tree([Tree(None, (1, "m"))], (2, "l")))
+    write(tmp_path / "j", form(Tree))
+    with pytest.raises(jlog.SchemaConflict, match="the field 'size' has changed"):
+        jlog.Writer(tmp_path / "j", codec=form(OtherTree))
+    strict = msgspec.defstruct("Old", [("item", str)], forbid_unknown_fields=True)
+    more = msgspec.defstruct("Old", [("item", str), ("note", str, "")], forbid_unknown_fields=True)
+    write(tmp_path / "strict", form(strict))
+    with pytest.raises(jlog.SchemaConflict, match="the fields 'note' come or go, and unknown fields are forbidden"):
+        jlog.Writer(tmp_path / "strict", codec=form(more))
+
+
+def test_json_and_messagepack_do_not_mix_and_neither_does_the_first_of_several_types(tmp_path: Path) -> None:
+    write(tmp_path / "j", typed.json(Order), ONE)
+    with pytest.raises(jlog.SchemaConflict, match="it was stored as json"):
+        jlog.Writer(tmp_path / "j", codec=typed.msgpack(Order))
+    with pytest.raises(jlog.SchemaConflict):
+        jlog.Writer(tmp_path / "j", codec=typed.json(Refund, Order))
+    write(tmp_path / "j", typed.json(Order, Refund), Refund(1))
+    with pytest.raises(jlog.SchemaConflict):
+        jlog.Writer(tmp_path / "j", codec=typed.json(Order, msgspec.defstruct("Refund", [("order", str)])))
+    with jlog.Writer(tmp_path / "j") as writer:  # the types are those of the codec, and bind nobody else
+        writer.append(b"anything")
+
+
+def test_of_two_writers_that_open_at_once_only_one_gets_its_type_in(tmp_path: Path, form: Any) -> None:
+    """All open an empty journal at the same moment, each with a type that no other one's reader can decode."""
+    path, writers = tmp_path / "j", 4
+    jlog.Journal.create(path)
+    together = threading.Barrier(writers)
+
+    def open_one(number: int) -> bool:
+        codec = form(model(msgspec.Struct, **{f"field_{number}": int}))
+        together.wait()
+        try:
+            jlog.Writer(path, codec=codec).close()
+        except jlog.SchemaConflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(writers) as pool:
+        assert sum(pool.map(open_one, range(writers))) == 1
+
+
+def test_the_shapes_survive_a_roll_and_retention(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with jlog.Writer(path, codec=typed.json(Order)) as writer:
+        for _ in range(3):
+            writer.append(ONE)
+            writer.roll()
+        jlog.Journal(path).add_subscriber("billing", "end")
+        jlog.Journal(path).clean()
+        assert jlog.Journal(path).first_sequence > 0
+    with pytest.raises(jlog.SchemaConflict):
+        jlog.Writer(path, codec=typed.json(Refund))
 
 
 class Reversed:

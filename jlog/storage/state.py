@@ -1,0 +1,22 @@
+"""The state that writers keep in a journal, beside its records."""
+
+from __future__ import annotations
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.segments.segment import SegmentFile
+from jlog.errors import CorruptJournal
+
+
+def read_state(path: str, uuid: bytes, cursor: Cursor) -> dict[bytes, bytes]:
+    """Returns the newest value of every key that Writer.extend(state=) has stored."""
+    while True:
+        place = segment, offset, _ = cursor.end_place
+        try:
+            file = SegmentFile(path, segment, uuid)
+            try:
+                return dict(file.state_before(offset))
+            finally:
+                file.close()
+        except (CorruptJournal, FileNotFoundError):
+            if cursor.end_place == place:
+                raise  # else another file has the segment's name by now, or retention has removed it

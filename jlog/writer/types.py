@@ -1,0 +1,30 @@
+"""The types of a journal's records, which its state names: what one writer with a codec knows of those before it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.system.lock import Deadline
+from jlog.positions.position_files import table_locked
+from jlog.storage.meta import read_meta
+from jlog.storage.state import read_state
+
+if TYPE_CHECKING:
+    from jlog._core.write.writer import Writer
+    from jlog.typed.codec import Codec
+
+
+def settle_types(writer: Writer, codec: Codec, deadline: Deadline) -> None:
+    """Lets the codec compare its types with those that the journal has had, and stores what it says. Raises SchemaConflict."""
+    new_state = getattr(codec, "new_state", None)
+    if new_state is None:
+        return
+    # Two writers that open at once: the second reads what the first has stored.
+    with table_locked(writer.path, deadline):
+        uuid = read_meta(writer.path).uuid
+        with closing(Cursor(writer.path, uuid)) as cursor:
+            changes = new_state(read_state(writer.path, uuid, cursor), writer.path)
+        if changes:
+            writer.extend((), state=changes)
