@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import resource
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
@@ -217,13 +218,16 @@ def test_not_a_file_that_has_lost_its_name_to_another_one(path: Path, tmp_path: 
     assert left_over(path) == []
 
 
-def test_not_while_descriptors_are_short(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_while_descriptors_are_short(path: Path, tmp_path: Path) -> None:
     file = built(tmp_path / "file")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with jlog.Writer(path) as writer:
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "open", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EMFILE, "none left")))
-            with pytest.raises(OSError, match="none left"):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # what is open stays open
+        try:
+            with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
                 writer.ingest(file.path, file.pieces, STATE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert left_over(path) == []
         assert writer.ingest(file.path, file.pieces, STATE) == 1
 
