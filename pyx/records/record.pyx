@@ -263,6 +263,14 @@ cdef class RecordBatch(Batch):
                 offset += size
         return starts
 
+    def __eq__(self, other):
+        if not isinstance(other, RecordBatch):
+            return NotImplemented
+        return list(self) == list(other)
+
+    def __hash__(self):
+        return hash((self.count, self.chunks[0][2] if self.chunks else 0))
+
     def __repr__(self):
         return f"<jlog.RecordBatch of {self.count} records>"
 

@@ -257,7 +257,7 @@ cdef class Writer(Appender):
         """Appends all of `values`, or none: readers see them together, and a crash leaves all or nothing. Returns the
         sequence of the first record.
 
-        values: an iterable of values as append takes them, at most 1.5 GiB together.
+        values: an iterable of values as append takes them, at most 1.5 GiB together; or of records, such as jlog.NewRecord.
         keys, headers, timestamps_us: None, or one entry for each value, as append takes it.
         state: {bytes: bytes}: small named values that are stored atomically with the records. Journal.state() reads them. A
             value of None deletes the key. The whole state has at most 64 KiB, keys included.
@@ -269,6 +269,10 @@ cdef class Writer(Appender):
         columns = [check_column(name, column, len(items)) for name, column in
                    (("keys", keys), ("headers", headers), ("timestamps_us", timestamps_us))]
         if columns == [None, None, None]:
+            if items and type(items[0]) is not bytes and hasattr(items[0], "timestamp_us"):
+                body = EncodedRecords()
+                body.add_columns(*columns_of_records(items))
+                return self.extend_body(body, state)
             plain = plain_items(items)
             if plain is not None:
                 return self.extend_values(plain, state, True)
@@ -520,6 +524,15 @@ cdef list check_column(name, column, count):
     if len(column) != count:
         raise ValueError(f"{name} has {len(column)} entries and values has {count}; give one for each value")
     return column
+
+
+cdef list columns_of_records(tuple items):
+    """Returns values, keys, headers and times of records."""
+    try:
+        return [tuple([item.value for item in items]), [item.key for item in items], [item.headers for item in items],
+                [item.timestamp_us for item in items]]
+    except AttributeError:
+        raise TypeError("values must be records alone, or bytes alone") from None
 
 
 cdef tuple plain_items(tuple items):

@@ -1,5 +1,7 @@
 """extend: all of its records or none, in one call."""
 
+import copy
+
 import pytest
 
 import jlog
@@ -13,6 +15,20 @@ LARGER_THAN_A_SEGMENT = [b"x" * 500] * 200
 def writer(request, path):
     with jlog.Writer(path, **{**SMALL, "precommit": request.param}) as writer:
         yield writer
+
+
+def test_records_are_appended_with_all_that_they_have(writer, path):
+    new = [jlog.NewRecord(b"a", b"k", (("h", b"v"),), 5), jlog.NewRecord(None)]
+    assert writer.extend(new) == 0
+    with jlog.Reader(path) as reader:
+        read = reader.read()
+    assert writer.extend(read) == 2
+    found = [(record.value, record.key, record.headers) for record in records(path)]
+    assert found == [(b"a", b"k", [("h", b"v")]), (None, None, [])] * 2
+    assert records(path)[0].timestamp_us == records(path)[2].timestamp_us == 5
+    for mixed in ([new[0], b"b"], [b"b", new[0]]):
+        with pytest.raises(TypeError):
+            writer.extend(mixed)
 
 
 def test_it_returns_the_sequence_of_the_first(writer):
@@ -122,3 +138,13 @@ def test_many_records_in_one_call_keep_their_order(writer, path):
     many = [b"%d" % number for number in range(20_000)]
     assert writer.extend(many) == 0
     assert values(path) == many
+
+
+def test_batches_of_equal_records_are_equal(writer, path):
+    writer.extend([b"a", b"b"])
+    with jlog.Reader(path) as reader, jlog.Reader(path) as other:
+        batch = reader.read()
+        assert copy.copy(batch) == batch == other.read()
+        assert len({batch, copy.copy(batch)}) == 1
+        assert batch != reader.read()
+        assert batch != list(batch)

@@ -152,6 +152,7 @@ def test_interrupted_it_keeps_what_it_has_appended(journal: Path) -> None:
 def test_a_file_that_cannot_be_read_makes_no_journal(journal: Path, tmp_path: Path) -> None:
     result = run("append", journal, tmp_path / "missing")
     assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "missing does not exist; name a file" in result.err
     assert not journal.exists()
 
 

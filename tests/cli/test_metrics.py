@@ -54,6 +54,12 @@ def test_an_unreadable_journal_is_down_and_a_line_says_why(numbers: Path, tmp_pa
     assert samples(done.out.decode(), "jlog_up") == {str(tmp_path / "missing"): 0, str(numbers): 1}
 
 
+def test_it_fails_where_no_journal_can_be_read(tmp_path: Path) -> None:
+    done = run("metrics", tmp_path / "missing")
+    assert done.code == 1
+    assert samples(done.out.decode(), "jlog_up") == {str(tmp_path / "missing"): 0}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_served_over_http_until_a_signal_ends_it(numbers: Path, number: int) -> None:
     with start("metrics", "--listen", "127.0.0.1:0", numbers) as tool:

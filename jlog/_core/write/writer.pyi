@@ -2,7 +2,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import Buffer, Self, disjoint_base
 
@@ -13,6 +13,17 @@ from jlog._core.system.lock import Deadline
 from jlog._core.write.ingest import Piece
 
 _WriterClass = TypeVar("_WriterClass", bound=type[Writer])
+
+class _Record(Protocol):
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+    @property
+    def timestamp_us(self) -> int | None: ...
+
 _Headers: TypeAlias = Iterable[tuple[str, Buffer | None]] | Mapping[str, Buffer | None]
 
 @disjoint_base
@@ -67,7 +78,7 @@ class Writer:
     ) -> int | None: ...
     def extend(
         self,
-        values: Iterable[Buffer | None],
+        values: Iterable[Buffer | None] | Iterable[_Record],
         /,
         keys: Iterable[Buffer | None] | None = None,
         headers: Iterable[_Headers | None] | None = None,

@@ -203,7 +203,11 @@ def _opened(name: str) -> Iterator[int]:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdin")
         yield 0
         return
-    with open(name, "rb", buffering=0) as file:
+    try:
+        file = open(name, "rb", buffering=0)  # noqa: SIM115
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{name} does not exist; name a file, or none to append what comes from stdin") from None
+    with file:
         yield file.fileno()
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import click
 
 from jlog.cli.arguments.parameters import DIRECTORY, checked
+from jlog.cli.exits import FAILED
 from jlog.cli.service import notify
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -19,7 +21,7 @@ def metrics(journals: tuple[str, ...], listen: str | None) -> None:
     """Print statistics of each JOURNAL as Prometheus reads them, or serve them at http://ADDRESS:PORT/metrics.
 
     A journal that cannot be read has `jlog_up 0`, a line on stderr says why, and the others go on. It is tried again
-    with each scrape. Needs the extra pyjlog[metrics].
+    with each scrape. Where none can be read, the exit code is 1. Needs the extra pyjlog[metrics].
 
     \b
     Examples:
@@ -30,7 +32,10 @@ def metrics(journals: tuple[str, ...], listen: str | None) -> None:
     from jlog.metrics import exposition, serve
 
     if listen is None:
-        click.echo(exposition(journals), nl=False)
+        text = exposition(journals)
+        click.echo(text, nl=False)
+        if not re.search(r"^jlog_up\{.*\} 1\.0$", text, re.MULTILINE):
+            raise click.exceptions.Exit(FAILED)
         return
     # Blocks the signal before the serving threads start, which inherit that: it waits here for sigwait.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
