@@ -34,10 +34,9 @@ def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoin
     return find_sequence(path, meta, cursor, start, checkpoints=checkpoints)
 
 
-def find_sequence(path: str, meta: Meta, cursor: Ends, start: Start, *, checkpoints: bool = True) -> int:
+def find_sequence(path: str, meta: Meta, cursor: Ends, start: str | int, *, checkpoints: bool = True) -> int:
     """Returns the sequence that "begin", "end", a number or a checkpoint's name means. Raises ValueError for a start that is
     not a position, or lies beyond the end, and CheckpointNotFound for a name that no checkpoint has."""
-    start = resolved(start)
     if start == "begin":
         return int(cursor.first_sequence)
     if start == "end":
@@ -59,7 +58,6 @@ def find_sequence(path: str, meta: Meta, cursor: Ends, start: Start, *, checkpoi
             return _before_end(path, cursor, f"checkpoint {start!r}", file.read())
         finally:
             file.close()
-    assert isinstance(start, int)  # find_time takes times
     if start < 0:
         raise ValueError(f"a sequence must be 0 or more, not {start}")
     end = int(cursor.next_sequence)

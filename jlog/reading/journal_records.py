@@ -88,9 +88,10 @@ class JournalRecords:
 
     def read(self, max_records: int, max_bytes: int, timeout: float | None) -> RecordBatch:
         batch = self.cursor.read(max_records, max_bytes)
-        if not len(batch):
-            self.check_path()
-        if not len(batch) and timeout != 0:
+        if len(batch):
+            return batch
+        self.check_path()
+        if timeout != 0:
             deadline = Deadline(timeout)
             while not len(batch) and wait(self.cursor, deadline):
                 batch = self.cursor.read(max_records, max_bytes)

@@ -205,9 +205,13 @@ class Reader:
         """Returns at least one record, and at most `max_records` or, beyond the first, `max_bytes`. A batch never exceeds 2
         GiB, which is what a column of Arrow's holds. It is empty only if no record came within `timeout` seconds (None: waits
         for ever)."""
-        _check_limits(max_records, max_bytes)
-        check_timeout("timeout", timeout)
-        self._check_lost()
+        # Calls of a few records are frequent: a check that has nothing to say costs no call.
+        if max_records < 1 or max_bytes < 1:
+            _check_limits(max_records, max_bytes)
+        if timeout != 0 or timeout is False:
+            check_timeout("timeout", timeout)
+        if self._subscriber is not None:
+            self._check_lost()
         return self._source.read(max_records, max_bytes, timeout)
 
     @handing_out

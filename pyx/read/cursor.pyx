@@ -19,7 +19,7 @@ from jlog._core.segments.index import build_index, locate, segment_end
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal, PositionLost
-from jlog.system.files import HeldPath
+from jlog.system.files import HeldPath, file_in, is_there
 
 
 cdef inline const uint8_t *reach(BlockReader blocks, Py_ssize_t left) noexcept:
@@ -237,7 +237,10 @@ cdef class Cursor(ReadPosition):
         """Moves to a block at or before this sequence. Returns False if the sequence lies in a gap, or in damaged or missing
         blocks: then reading goes on after it, or raises."""
         cdef uint64_t open_segment = self.blocks.stop.now.slot.segment
-        segments = list_segments(self.path)
+        if sequence >= open_segment and is_there(file_in(self.path, segment_name(open_segment))):
+            segments = [open_segment]  # a listing would take longer than all the rest
+        else:
+            segments = list_segments(self.path)
         if open_segment in segments:  # a roll that died has left a file after it
             segments = segments[:segments.index(open_segment) + 1]
         if not segments:
@@ -254,7 +257,9 @@ cdef class Cursor(ReadPosition):
         if at == open_segment and sequence >= self.blocks.stop.written().first_sequence:
             self.blocks.move_to(file, self.blocks.stop.written().offset, self.blocks.stop.written().first_sequence)
             return True
-        if at == open_segment:
+        if sequence == open_segment:
+            first, offset = sequence, SEGMENT_HEADER_BYTES
+        elif at == open_segment:
             first, offset, _ = build_index(self.path, at, self.uuid, self.blocks.stop.written().offset).locate(sequence)
         elif at == segments[-1]:
             if self.first_sequence > open_segment:

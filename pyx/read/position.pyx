@@ -72,7 +72,8 @@ cdef class ReadPosition:
 
     cdef int hold(self, bint goes_back) except -1:
         """Takes the position for a call of several steps. `goes_back`: goes back first, if that is owed."""
-        self.check_open()
+        if self.token == 0 or self.process[0] != self.token:
+            self.check_open()
         if goes_back and self.use == OWED or self.use & (IN_USE | HELD):
             self.prepare()
         self.use |= HELD
@@ -138,7 +139,7 @@ cdef whole(call, bint hands_out):
         cdef ReadPosition position = reader._cursor
         position.hold(hands_out)
         try:
-            found = call(reader, *arguments, **options)
+            found = call(reader, *arguments, **options) if options else call(reader, *arguments)
             PyErr_CheckSignals()
         except BaseException as error:
             position.let_go(hands_out and is_own(error))
