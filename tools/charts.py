@@ -1,6 +1,7 @@
 """Draws measurements as SVG, with matplotlib from the extra `bench`.
 
-`charts.py` draws docs/choosing.json, which bench/choosing.py measured, into docs/drawings, and prints it as tables.
+`charts.py` draws docs/choosing.json and docs/rivals.json, which bench/choosing.py and bench/rivals.py measured, into
+docs/drawings, and prints them as tables.
 `charts.py RESULTS.json docs/benchmarks.svg` draws the results of `make bench ARGS='--json RESULTS.json'`.
 """
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FIGURES = DOCS / "choosing.json"
+RIVALS = DOCS / "rivals.json"
 # As narrow as the text allows, so that a telephone shrinks it little.
 WIDTH_INCHES, PANEL_INCHES, BAR_INCHES = 5.6, 2.8, 0.42
 COLOURS = ("#2f6fc4", "#b07a1c", "#c04a3f")
@@ -43,6 +45,8 @@ DARK = """\
 """
 ENDS = ("min", "median", "max")
 
+OURS, OTHERS = COLOURS[0], "#8a94a0"
+
 Figure = dict[str, float]  # median, min and max
 Figures = dict[str, dict[str, Figure]]  # by value of the option, and by name
 
@@ -56,6 +60,7 @@ class Panel:
     head: str  # of its columns in the table, before each name
     unit: float = 1
     logarithmic: bool = False
+    limits: tuple[float, ...] = ()  # lines across, for what the values should stay under
 
 
 RATES = ("one process", "two processes")
@@ -76,6 +81,33 @@ PANELS = {
     ),
 }
 
+QUEUES = (
+    Panel("records put a second, one a call (logarithmic)", ("put",), "put a second"),
+    Panel("records taken and finished a second, one a call (logarithmic)", ("take",), "taken and finished a second"),
+)
+STEADY = ("jlog", "multiprocessing.Queue")
+RIVAL_PANELS = {
+    "latency": tuple(
+        Panel(
+            f"µs that {part} of the records do not exceed",
+            tuple(f"{name}, {part}" for name in STEADY),
+            "µs, ",
+            logarithmic=True,
+            limits=(10, 100),
+        )
+        for part in ("50 %", "99 %")
+    ),
+    "durable": (
+        Panel(
+            "records a second that survive a power loss",
+            ("jlog, threads", "jlog, coroutines", "SQLite, threads"),
+            "",
+            logarithmic=True,
+        ),
+    ),
+}
+ACROSS = {"latency": "records a second", "durable": "threads or coroutines"}
+
 
 # --- Drawings -----------------------------------------------------------------------------------------------------------
 
@@ -86,7 +118,8 @@ def canvas(rows: int, row_inches: float) -> tuple[Canvas, Any]:
     from matplotlib import pyplot
 
     matplotlib.rcParams |= {"svg.hashsalt": "jlog", "svg.fonttype": "none", "font.family": "sans-serif"}
-    return pyplot.subplots(rows, squeeze=False, figsize=(WIDTH_INCHES, row_inches * rows), layout="constrained")
+    figure, axes = pyplot.subplots(rows, squeeze=False, figsize=(WIDTH_INCHES, row_inches * rows), layout="constrained")
+    return figure, axes
 
 
 def save(figure: Canvas, target: Path, source: str) -> None:
@@ -114,6 +147,8 @@ def draw_panel(plot: Axes, panel: Panel, figures: Figures) -> None:
         low, median, high = ([at[name][end] / panel.unit for at in figures.values()] for end in ENDS)
         plot.plot(list(figures), median, color=colour, linestyle=style, label=name)
         plot.vlines(list(figures), low, high, color=colour, alpha=0.6)
+    for limit in panel.limits:
+        plot.axhline(limit, color=TARGET, linewidth=0.8)
     if panel.logarithmic:
         plot.set_yscale("log")
         plot.minorticks_off()
@@ -122,6 +157,54 @@ def draw_panel(plot: Axes, panel: Panel, figures: Figures) -> None:
     plot.yaxis.set_major_formatter(lambda tick, _at: f"{tick:,.10g}")
     plot.grid(axis="y", color="#d0d4da")
     plot.legend(loc="upper left", bbox_to_anchor=(0, -0.12), ncols=len(COLOURS), frameon=False)
+
+
+def draw_rivals(part: str, figures: dict[str, Any], target: Path) -> None:
+    """Draws what bench/rivals.py measured in one of its parts."""
+    if part == "queues":
+        figure, axes = canvas(len(QUEUES), BAR_INCHES * len(figures) + 0.8)
+        for panel, plot in zip(QUEUES, axes.flat, strict=True):
+            draw_bars(plot, panel, figures)
+    else:
+        figure, axes = canvas(len(RIVAL_PANELS[part]), PANEL_INCHES + 0.4)
+        for panel, plot in zip(RIVAL_PANELS[part], axes.flat, strict=True):
+            draw_panel(plot, panel, by_value(part, figures))
+            plot.set_xlabel(ACROSS[part])
+            plot.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=len(COLOURS), frameon=False, fontsize=9)
+    save(figure, target, digest(figures))
+
+
+def draw_bars(plot: Axes, panel: Panel, figures: Figures) -> None:
+    """Draws a bar for each name, the greatest on top, with its median beside it and the range of the rounds in it."""
+    (part,) = panel.names
+    plot.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
+    for at, (name, found) in enumerate(sorted(figures.items(), key=lambda item: item[1][part]["median"])):
+        ends = found[part]
+        plot.barh(at, ends["median"], color=OURS if name.startswith("jlog") else OTHERS, height=0.4)
+        plot.plot([ends["min"], ends["max"]], [at, at], color="black", linewidth=1)
+        # Above its bar, since beside it a telephone would show the names and none of the bars.
+        text = f"{name}: {rounded(ends['median'])}"
+        plot.text(0.01, at + 0.24, text, transform=plot.get_yaxis_transform(), fontsize=9, va="bottom")
+    plot.set_yticks([])
+    plot.set_ylim(-0.6, len(figures) - 0.2)
+    plot.set_xscale("log")
+    plot.minorticks_off()
+    plot.xaxis.set_major_formatter(lambda tick, _at: f"{tick:,.10g}")
+    plot.tick_params(axis="x", labelsize=8)
+
+
+def by_value(part: str, figures: dict[str, Any]) -> Figures:
+    """Returns the figures of rivals by rate or number of threads, and then by name."""
+    found: Figures = {}
+    for name, values in figures.items():
+        for value, figure in values.items():
+            at = found.setdefault(f"{int(value):,}", {})
+            if part == "latency":
+                short = name.partition(",")[0]
+                at |= {f"{short}, {percentile[1:]} %": spread for percentile, spread in figure.items()}
+            else:
+                at[name] = figure
+    return found
 
 
 def draw_contests(contests: list[dict[str, Any]], target: Path) -> None:
@@ -152,11 +235,23 @@ def draw_contests(contests: list[dict[str, Any]], target: Path) -> None:
 
 
 def table(option: str, figures: Figures) -> str:
-    """Returns the figures in Markdown: the median, and in brackets the least and the greatest of the rounds if they differ."""
-    columns = [(panel, name) for panel in PANELS[option] for name in panel.names]
-    heads = [panel.head + name for panel, name in columns]
-    lines = [[f"`{option}`", *heads], ["---", *["---:"] * len(columns)]]
-    lines += [[value, *(spread(at[name], panel.unit) for panel, name in columns)] for value, at in figures.items()]
+    """Returns the figures of an option in Markdown."""
+    columns = [(panel, name, panel.head + name) for panel in PANELS[option] for name in panel.names]
+    return table_of(f"`{option}`", columns, figures)
+
+
+def rivals_table(part: str, figures: dict[str, Any]) -> str:
+    """Returns a part of the rivals in Markdown."""
+    if part == "queues":
+        return table_of("", [(panel, panel.names[0], panel.head) for panel in QUEUES], figures)
+    columns = [(panel, name, panel.head + name) for panel in RIVAL_PANELS[part] for name in panel.names]
+    return table_of(ACROSS[part], columns, by_value(part, figures))
+
+
+def table_of(corner: str, columns: list[tuple[Panel, str, str]], figures: Figures) -> str:
+    """Returns a table: the median, and in brackets the least and the greatest of the rounds if they differ."""
+    lines = [[corner, *(head for _, _, head in columns)], ["---", *["---:"] * len(columns)]]
+    lines += [[value, *(spread(at[name], panel.unit) for panel, name, _ in columns)] for value, at in figures.items()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -181,6 +276,9 @@ def main() -> None:
     for option in PANELS:
         draw_option(option, found[option], DOCS / "drawings" / f"choosing-{option}.svg")
         print(table(option, found[option]), end="\n\n")
+    for part, measured in json.loads(RIVALS.read_text(encoding="utf-8")).items():
+        draw_rivals(part, measured["figures"], DOCS / "drawings" / f"rivals-{part}.svg")
+        print(rivals_table(part, measured["figures"]), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,16 @@ def test_each_contest_of_the_core_is_held(tmp_path: Path) -> None:
     assert len(report["contests"]) == len(CONTESTS)
 
 
+def test_rivals_are_measured_for_the_tables(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench" / "rivals.py"), str(tmp_path / "figures"), "--dir", str(tmp_path)]
+    size = ["--rounds", "1", "--seconds", "0.01", "--only", "queues", "--only", "durable"]
+    done = subprocess.run([*command, *size], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "figures").read_text())
+    assert "| jlog.Worker | " in charts.rivals_table("queues", found["queues"]["figures"])
+    assert "\n| 64 | " in charts.rivals_table("durable", found["durable"]["figures"])
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)  # guards against hanging only; it starts some ninety processes
 def test_the_costs_of_the_options_are_measured_for_the_tables(tmp_path: Path) -> None:

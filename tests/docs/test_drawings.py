@@ -25,8 +25,19 @@ def test_a_chart_and_its_table_are_those_of_the_figures(option: str) -> None:
     assert charts.table(option, figures) in (DOCS / "choosing.md").read_text(encoding="utf-8"), "run tools/charts.py"
 
 
+@pytest.mark.parametrize("part", ["queues", "latency", "durable"])
+def test_a_chart_of_rivals_and_its_table_are_those_of_the_figures(part: str) -> None:
+    figures = json.loads(charts.RIVALS.read_text(encoding="utf-8"))[part]["figures"]
+    drawn = (DOCS / "drawings" / f"rivals-{part}.svg").read_text(encoding="utf-8")
+    assert charts.digest(figures) in drawn, "run tools/charts.py"
+    assert charts.rivals_table(part, figures) in (DOCS / "benchmarks.md").read_text(encoding="utf-8"), "run tools/charts.py"
+
+
 def test_each_drawing_is_shown() -> None:
-    page = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("how-it-works.md", "choosing.md", "comparisons.md"))
+    page = "".join(
+        (DOCS / name).read_text(encoding="utf-8")
+        for name in ("how-it-works.md", "choosing.md", "comparisons.md", "benchmarks.md")
+    )
     assert {path.name for path in (DOCS / "drawings").iterdir() if f"](drawings/{path.name})" not in page} == set()
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 CALLS: dict[str, Callable[[str], object]] = {
     "a file": lambda path: open_file(os.path.join(path, "bounds")),
     "a stream": lambda path: open_stream(os.path.join(path, "bounds")),
-    "what is no file": open_file,
+    "what is not a file": open_file,
     "a small file": lambda path: read_small(os.path.join(path, "journal.meta"), 1 << 20),
     "a directory": lambda path: Directory(path, "subscribers"),
     "a directory that is made": lambda path: Directory(path, "made", make=True),
