@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -60,7 +59,7 @@ def claim(path: str, name: str, query: str, checkpoint: str | None, deadline: De
         owner = owner_of(path, name)
         if owner is None:
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            owner = Owner(query, checkpoint, socket.gethostname(), now)
+            owner = Owner(query, checkpoint, os.uname().nodename, now)
             with Directory(path, FOLDER, make=True) as directory:
                 with directory.made(_name(name), f".{os.getpid()}.new") as fd:
                     write_whole(fd, json.dumps(asdict(owner)).encode(), 0)

@@ -3,7 +3,19 @@
 `codec=` of Writer, Reader and Worker takes one: `json(Order)`, `msgpack(Order)`, or any object that fulfils `Codec`.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from jlog.typed.codec import Codec, Decoder
-from jlog.typed.msgspec_codecs import json, msgpack
+
+if TYPE_CHECKING:
+    from jlog.typed.msgspec_codecs import json, msgpack
+else:
+    # Every Writer needs Codec's module, and few need the codecs: they are imported when they are first used.
+    def __getattr__(name):
+        if name in {"json", "msgpack"}:
+            return getattr(import_module("jlog.typed.msgspec_codecs"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = ["Codec", "Decoder", "json", "msgpack"]

@@ -15,7 +15,7 @@ from jlog.options import Compression, Retention, Roll, Sync, check_lock_timeout
 from jlog.storage.attaching import MetaPolicy
 from jlog.storage.creation import writer_options
 from jlog.system.filesystem import journal_path
-from jlog.typed.codec import encoded, encoded_columns
+from jlog.typed.codec import Codec, encoded, encoded_columns
 from jlog.writer.ids import Ids
 from jlog.writer.syncing import AsyncSyncs
 from jlog.writer.types import settle_types
@@ -23,7 +23,7 @@ from jlog.writer.types import settle_types
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from jlog.typed.codec import Codec, Headers
+    from jlog.typed.codec import Headers
 
 __all__ = ["Writer"]
 

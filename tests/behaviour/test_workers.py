@@ -526,11 +526,13 @@ def test_records_of_a_key_stay_in_order_in_a_window_from_the_durable_copy(path):
     """As it is after another boot."""
     fill(path, 3, [b"a", b"a", b"b"])
     with open_worker(path, order="key") as worker:
-        assert sequences(tasks := worker.take(3, timeout=0)) == [0, 2]
+        tasks = worker.take(3, timeout=0)
+        assert sequences(tasks) == [0, 2]
         worker.ack(tasks[1:], durable=True)
     window_of(path).unlink()
     with open_worker(path) as worker:
-        assert sequences(tasks := worker.take(3, timeout=0)) == [0]
+        tasks = worker.take(3, timeout=0)
+        assert sequences(tasks) == [0]
         tasks[0].ack()
         assert sequences(worker.take(3, timeout=0)) == [1]
 
