@@ -31,6 +31,8 @@ cdef class OpenFile:
         cdef const char *path = encoded
         cdef int at = AT_FDCWD if directory is None else directory
         cdef int error
+        if b"\0" in encoded:  # C would take what is before it for the name
+            raise ValueError("embedded null byte")
         self.close()
         while True:
             with nogil:

@@ -1,4 +1,4 @@
-"""An empty path names nothing, not the working directory."""
+"""An empty path names nothing, not the working directory, and one with a NUL not what is before that."""
 
 import os
 
@@ -41,6 +41,14 @@ def test_a_backup_to_an_empty_path_is_a_value_error(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="empty path"):
         journal.backup("")
     assert os.listdir(tmp_path / "here") == []
+
+
+@pytest.mark.parametrize("call", [jlog.Writer, jlog.Reader, jlog.Journal, jlog.Journal.create])
+def test_a_path_with_a_nul_is_a_value_error_and_opens_nothing(call, tmp_path):
+    jlog.Journal.create(tmp_path / "j")
+    with pytest.raises(ValueError, match="null byte"):
+        call(f"{tmp_path}/j\0x")
+    assert os.listdir(tmp_path) == ["j"]
 
 
 def test_the_working_directory_is_named_by_a_dot(tmp_path, monkeypatch):
