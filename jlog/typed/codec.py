@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jlog.errors import DecodeError
+from jlog.errors import DecodeError, JournalError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -38,7 +38,7 @@ class Codec(Protocol):
 
     def decode(self, record: Any, /) -> Any:
         """Returns the object that a record holds: its `value`, `key`, `headers` and `sequence` tell. Any Exception says that it
-        holds none."""
+        holds none, but for ConnectionError, TimeoutError and JournalError, which say that this is not known."""
 
 
 def encoded(codec: Codec, value: Any, headers: Headers | None) -> tuple[Buffer | None, Headers | None]:
@@ -79,6 +79,8 @@ class Decoder:
             return None
         try:
             return self._codec.decode(record)
+        except (ConnectionError, TimeoutError, JournalError):
+            raise  # a service that the codec asks is away, say: a sound record must not become a dead letter
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise DecodeError(self._path, record.sequence, reason) from error
