@@ -37,6 +37,8 @@ class RecordProtocol(Protocol):
     def key(self) -> bytes | None: ...
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+    @property
+    def decoded(self) -> Any: ...
 
 
 class RecordBatchProtocol(Protocol):
@@ -49,13 +51,15 @@ class RecordBatchProtocol(Protocol):
     @overload
     def __getitem__(self, index: slice, /) -> Sequence[RecordProtocol]: ...
     def values(self) -> list[bytes | None]: ...
+    def decoded(self) -> list[Any]: ...
     def to_arrow(self) -> pyarrow.RecordBatch: ...
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_array__(self, requested_schema: CapsuleType | None = None) -> tuple[CapsuleType, CapsuleType]: ...
 
 
 class WriterProtocol(Protocol):
-    """Writes to a journal or to a topic. append() and extend() return None where the sequence is not known yet."""
+    """Writes to a journal or to a topic. append() and extend() return None where the sequence is not known yet. With a codec
+    their values are objects of its types."""
 
     @property
     def path(self) -> str: ...
@@ -65,7 +69,7 @@ class WriterProtocol(Protocol):
     def precommit(self) -> int: ...
     def append(
         self,
-        value: Buffer | None,
+        value: Any,
         /,
         *,
         key: Buffer | None = None,
@@ -75,7 +79,7 @@ class WriterProtocol(Protocol):
     ) -> int | None: ...
     def extend(
         self,
-        values: Iterable[Buffer | None],
+        values: Iterable[Any],
         /,
         keys: Iterable[Buffer | None] | None = None,
         headers: Iterable[Iterable[tuple[str, Buffer | None]] | None] | None = None,

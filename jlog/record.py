@@ -12,7 +12,7 @@ from jlog._core.records.arrow import (
     stream_of,
 )
 from jlog._core.records.columns import import_pyarrow
-from jlog._core.records.record import Record, RecordBatch, columns_of, records_of_arrow
+from jlog._core.records.record import Record, RecordBatch, columns_of, no_codec, records_of_arrow
 
 __all__ = [
     "FIELDS",
@@ -25,6 +25,7 @@ __all__ = [
     "columns_of",
     "fields_of",
     "import_pyarrow",
+    "no_codec",
     "records_of_arrow",
     "requested_fields",
     "schema_of",

@@ -404,10 +404,10 @@ class Reversed:
 
 def test_a_codec_is_any_object_with_encode_and_decode(tmp_path: Path) -> None:
     with jlog.open_writer(tmp_path / "j", codec=Reversed()) as writer:
-        writer.append("abc", headers=iter([("a", b"1")]))  # type: ignore[arg-type]
+        writer.append("abc", headers=iter([("a", b"1")]))
     with jlog.open_reader(tmp_path / "j", codec=Reversed()) as reader:
         (record,) = reader.read()
-        assert (record.value, record.decoded) == (b"cba", "abc")  # type: ignore[attr-defined]
+        assert (record.value, record.decoded) == (b"cba", "abc")
         assert record.headers == [("a", b"1"), ("direction", b"backward")]
     with jlog.Writer(tmp_path / "j") as plain:
         plain.append(b"cba")

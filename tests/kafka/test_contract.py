@@ -217,6 +217,38 @@ def test_a_fork_closes_the_childs_reader_only(writer, ten):
         assert values(reader) == numbered(11)
 
 
+def test_a_codec_takes_objects_and_gives_them_back(place):
+    codec = jlog.typed.json(dict, list)
+    with open_writer(place, codec=codec) as writer:
+        writer.append({"cups": 2}, headers=[("h", b"1")])
+        writer.extend([[1], None], headers=[None, [("h", b"2")]])
+        with pytest.raises(TypeError, match="stores no bytes"):
+            writer.append(b"{}")
+    with open_writer(place) as plain:
+        plain.append(b"two cups")
+    with open_reader(place, codec=codec) as reader:
+        first, second, third, other = reader
+        assert [first.decoded, second.decoded, third.decoded] == [{"cups": 2}, [1], None]
+        assert [list(record.headers) for record in (first, second, third)] == [
+            [("h", b"1"), ("jlog.type", b"dict")],
+            [("jlog.type", b"list")],
+            [("h", b"2")],
+        ]
+        with pytest.raises(jlog.DecodeError, match="record 3 cannot be decoded") as caught:
+            assert other.decoded
+        assert caught.value.sequence == 3
+        reader.seek(0)
+        assert next(reader.follow(timeout=HUNG_SECONDS)).decoded == {"cups": 2}
+        reader.seek(0)
+        batch = reader.read(3, timeout=HUNG_SECONDS)
+        assert batch.decoded() == [record.decoded for record in batch] == [{"cups": 2}, [1], None][: len(batch)]
+        assert batch[0].decoded == batch[:1][0].decoded == {"cups": 2}
+    with open_reader(place) as reader:
+        record = next(iter(reader))
+        with pytest.raises(jlog.JournalError, match="only a reader with a codec decodes"):
+            assert record.decoded
+
+
 # --- Reading --------------------------------------------------------------------------------------------------------
 
 

@@ -13,10 +13,12 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 from jlog.flow.ends import Refuse, Refused
 from jlog.flow.records import Headers
 from jlog.kafka.client.names import OFFSET, PARTITION, SEQUENCE, TOPIC
-from jlog.record import columns_of, fields_of, import_pyarrow, requested_fields, schema_of
+from jlog.record import columns_of, fields_of, import_pyarrow, no_codec, requested_fields, schema_of
 
 if TYPE_CHECKING:
     from typing_extensions import CapsuleType
+
+    from jlog.typed.codec import Decoder
 
 # Where the client fails to decode a name, it returns a value and sets an error. Only calls out of C see that this is wrong: the
 # interpreter's own, once it has specialized them, go on with the value.
@@ -49,11 +51,12 @@ class Event(NamedTuple):
 class KafkaRecord:
     """A message with the attributes of a jlog.Record. `sequence` is its offset; times are whole milliseconds."""
 
-    __slots__ = ("_broken", "_message", "key", "partition", "sequence", "timestamp_us", "topic", "value")
+    __slots__ = ("_broken", "_decoder", "_message", "key", "partition", "sequence", "timestamp_us", "topic", "value")
     _FIELDS = ("headers", "key", "partition", "sequence", "timestamp_us", "topic", "value")
 
-    def __init__(self, message: Any, broken: list[Any] | None = None) -> None:
+    def __init__(self, message: Any, broken: list[Any] | None = None, decoder: Decoder | None = None) -> None:
         self._message = message
+        self._decoder = decoder
         self._broken: list[Any] = [] if broken is None else broken
         self.value: bytes | None = message.value()
         self.key: bytes | None = message.key()
@@ -76,6 +79,11 @@ class KafkaRecord:
             raise Refused(NO_UTF8, self) from None
 
     @property
+    def decoded(self) -> Any:
+        """The object that the reader's codec decodes the value to, as jlog.Record has it."""
+        return _decoder_of(self).decode(self)
+
+    @property
     def timestamp(self) -> datetime:
         return _EPOCH + timedelta(microseconds=self.timestamp_us)
 
@@ -90,6 +98,12 @@ class KafkaRecord:
 
     def __repr__(self) -> str:
         return f"<jlog.kafka record {self.topic}/{self.partition} {self.sequence}: {self.value!r}>"
+
+
+def _decoder_of(holder: KafkaRecord | KafkaBatch) -> Decoder:
+    if holder._decoder is None:
+        raise no_codec()
+    return holder._decoder
 
 
 def headers_of(message: Any) -> Headers:
@@ -117,17 +131,18 @@ def time_us_of(message: Any) -> int | None:
 class KafkaBatch:
     """A batch of messages in order. Those of several partitions are interleaved."""
 
-    __slots__ = ("_broken", "_messages")
+    __slots__ = ("_broken", "_decoder", "_messages")
 
-    def __init__(self, messages: Any) -> None:
+    def __init__(self, messages: Any, decoder: Decoder | None = None) -> None:
         self._messages = messages  # a sequence of them
+        self._decoder = decoder
         self._broken: list[Any] = []  # those whose headers cannot be read
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def __iter__(self) -> Iterator[KafkaRecord]:
-        return map(KafkaRecord, self._messages, repeat(self._broken))
+        return map(KafkaRecord, self._messages, repeat(self._broken), repeat(self._decoder))
 
     @overload
     def __getitem__(self, index: int, /) -> KafkaRecord: ...
@@ -135,8 +150,8 @@ class KafkaBatch:
     def __getitem__(self, index: slice, /) -> list[KafkaRecord]: ...
     def __getitem__(self, index: int | slice, /) -> KafkaRecord | list[KafkaRecord]:
         if isinstance(index, slice):
-            return [KafkaRecord(message, self._broken) for message in self._messages[index]]
-        return KafkaRecord(self._messages[index], self._broken)
+            return [KafkaRecord(message, self._broken, self._decoder) for message in self._messages[index]]
+        return KafkaRecord(self._messages[index], self._broken, self._decoder)
 
     def __repr__(self) -> str:
         return f"<jlog.kafka.KafkaBatch of {len(self)} records>"
@@ -147,6 +162,11 @@ class KafkaBatch:
 
     def values(self) -> list[bytes | None]:
         return [message.value() for message in self._messages]
+
+    def decoded(self) -> list[Any]:
+        """Returns the objects that the reader's codec decodes the values to, as jlog.RecordBatch does."""
+        decoder = _decoder_of(self)
+        return [decoder.decode(record) for record in self]
 
     def to_arrow(self) -> Any:
         """Returns a pyarrow.RecordBatch with the columns of jlog.RecordBatch.to_arrow."""

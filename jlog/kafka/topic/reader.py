@@ -22,9 +22,12 @@ from jlog.kafka.topic.partition import Partition
 from jlog.positions.names import Start, check_name, check_new_name
 from jlog.reading.pace import Pace
 from jlog.record import ArrowBatch, Field, columns_of, fields_of, requested_fields, schema_of, stream_of
+from jlog.typed.codec import Decoder
 
 if TYPE_CHECKING:
     from typing_extensions import CapsuleType
+
+    from jlog.typed.codec import Codec
 
 SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard
 SAME_SECONDS = 1.0  # seconds between two looks at whether the topic is still the same
@@ -42,6 +45,7 @@ class TopicReader:
     start, create: as in jlog.Reader.
     durable_only: changes nothing, since all readable messages are acknowledged by the replicas that must.
     lock_timeout: has no effect.
+    codec: as in jlog.Reader.
     config, config_file: settings of librdkafka.
 
     A TopicReader is used by one thread at a time. After a fork the child's raises JournalClosed. It cannot be pickled.
@@ -55,6 +59,7 @@ class TopicReader:
         start: Start = "begin",
         create: bool = True,
         durable_only: bool = False,  # noqa: ARG002
+        codec: Codec | None = None,
         lock_timeout: float | None = None,  # noqa: ARG002
         config: Config = None,
         config_file: str | os.PathLike[str] | None = None,
@@ -68,6 +73,7 @@ class TopicReader:
         self._same_at = time.monotonic()
         with at_once():
             self._partition = Partition(url, config, config_file)
+            self._decoder = None if codec is None else Decoder(codec, self._partition.url)
             self._consumer = groups.consumer_of(self._partition, name)
             try:
                 offset = self._partition.find(start) if name is None else self._subscribe(name, start, create)
@@ -113,7 +119,7 @@ class TopicReader:
         while self._position < end and (self._buffer or self._catch_up(end)):
             message = self._buffer.popleft()
             self._position = message.offset() + 1
-            yield KafkaRecord(message)
+            yield KafkaRecord(message, decoder=self._decoder)
 
     def follow(self, timeout: float | None = None, *, pace: float | None = None) -> Iterator[KafkaRecord]:
         """Iterates over records as they come. Ends after `timeout` seconds without one; None: never. pace: as in
@@ -125,7 +131,7 @@ class TopicReader:
     def _following(self, timeout: float | None, pace: Pace | None) -> Iterator[KafkaRecord]:
         while self._buffer or self._wait(timeout):
             message = self._buffer[0]
-            record = KafkaRecord(message)
+            record = KafkaRecord(message, decoder=self._decoder)
             if pace is not None:
                 time.sleep(max(0.0, pace.delay(record.timestamp_us)))
             if self._take(message):
@@ -145,7 +151,7 @@ class TopicReader:
         paced = None if pace is None else Pace(pace)
         while bool(self._buffer) or await self._wait_async(timeout):
             message = self._buffer[0]
-            record = KafkaRecord(message)
+            record = KafkaRecord(message, decoder=self._decoder)
             if paced is not None:
                 await asyncio.sleep(max(0.0, paced.delay(record.timestamp_us)))
             if self._take(message):
@@ -171,7 +177,7 @@ class TopicReader:
             found.append(self._buffer.popleft())
         if found:
             self._position = found[-1].offset() + 1
-        return KafkaBatch(found)
+        return KafkaBatch(found, self._decoder)
 
     def __arrow_c_schema__(self) -> CapsuleType:
         return schema_of(fields_of())

@@ -23,6 +23,7 @@ from jlog.kafka.topic.topics import topic_config
 from jlog.options import Retention
 from jlog.positions.names import timestamp_us_of
 from jlog.record import records_of_arrow
+from jlog.typed.codec import Codec, encoded, encoded_columns
 
 WITHOUT_TIME = -(1 << 63)  # the time that records_of_arrow gives a row whose timestamp is null
 SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard
@@ -39,6 +40,7 @@ class TopicWriter:
 
     transactional: every extend is a transaction, which consumers that read committed see as a whole or not at all; appended
         records become visible with the next flush.
+    codec: as in jlog.Writer; but a topic keeps no types to compare with.
     config, config_file: settings of librdkafka.
 
     Threads may share one. After a fork the child's raises JournalClosed. It pickles as its URL and options.
@@ -61,6 +63,7 @@ class TopicWriter:
         sync_interval: float | None = None,  # noqa: ARG002
         lock_timeout: float | None = None,  # noqa: ARG002
         exclusive: bool = False,
+        codec: Codec | None = None,
         config: Config = None,
         config_file: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -75,6 +78,7 @@ class TopicWriter:
             "segment_bytes": segment_bytes,
             "roll": roll,
             "retention": retention,
+            "codec": codec,
             "config": config,
             "config_file": config_file,
         }
@@ -84,6 +88,7 @@ class TopicWriter:
             "create": create,
             "config": topic_config(compression, segment_bytes, roll, retention),
         }
+        self._codec = codec
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._failure: KafkaError | None = None
@@ -138,7 +143,10 @@ class TopicWriter:
             if timestamp_us is not None:
                 raise TypeError("timestamp and timestamp_us both say when the record is from; give one of them")
             timestamp_us = timestamp_us_of(timestamp)
-        message = self._message(value, key, headers, timestamp_us)
+        pairs: Any = headers
+        if self._codec is not None:
+            value, pairs = encoded(self._codec, value, headers)
+        message = self._message(value, key, pairs, timestamp_us)
         with self._lock, at_once():
             self._raise_if_failed()
             self._produce(message)
@@ -154,6 +162,12 @@ class TopicWriter:
     ) -> None:
         """Hands many records to the client, all of them or none. With transactional=True they are one transaction, which is
         committed when this returns. A topic has no state: ValueError."""
+        pairs: Any = headers
+        if self._codec is not None:
+            values, pairs = encoded_columns(self._codec, values, headers)
+        self._extend(values, keys, pairs, timestamps_us, state)
+
+    def _extend(self, values: Any, keys: Any, headers: Any, timestamps_us: Any, state: Mapping[bytes, Any] | None) -> None:
         if state:
             raise ValueError("a topic keeps no state; write it to a journal, or to a compacted topic of your own")
         rows = list(values)
@@ -174,12 +188,12 @@ class TopicWriter:
     def extend_arrow(self, data: Any, /, *, state: Mapping[bytes, Any] | None = None) -> None:
         """Hands over records from Arrow data, as jlog.Writer.extend_arrow takes it."""
         found = list(records_of_arrow(data))
-        self.extend(
+        self._extend(
             [record.value for record in found],
             [record.key for record in found],
             [record.headers for record in found],
             [None if record.timestamp_us == WITHOUT_TIME else record.timestamp_us for record in found],
-            state=state,
+            state,
         )
 
     def _message(
