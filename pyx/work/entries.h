@@ -119,23 +119,38 @@ static inline size_t jlog_window_bytes(uint64_t capacity)
     return JLOG_ENTRIES_HEADER_BYTES + (size_t)capacity * sizeof(struct jlog_entry);
 }
 
+/* Returns an entry. A number that damage has left in the file still leads into the mapping: a capacity is a power of two. */
+static inline struct jlog_entry *jlog_entry_at(struct jlog_window *window, uint32_t at)
+{
+    return &jlog_entries(window)[at & (window->capacity - 1)];
+}
+
+static inline struct jlog_worker_slot *jlog_slot_of(struct jlog_window *window, uint32_t owner)
+{
+    return &window->slots[(owner - 1) & (JLOG_WORKERS_MAX - 1)];
+}
+
+/* Returns whether the counts can be right. The capacity is checked beside the file's size. */
+static inline int jlog_window_is_sound(const struct jlog_window *window)
+{
+    return !window->unrepaired && window->heap_count <= window->used && window->used <= window->capacity;
+}
+
 /* Returns the committed position: the sequence of the oldest unfinished record. */
 static inline uint64_t jlog_window_oldest(struct jlog_window *window)
 {
-    return window->first == JLOG_NO_ENTRY ? window->next : jlog_entries(window)[window->first].number - 1;
+    return window->first == JLOG_NO_ENTRY ? window->next : jlog_entry_at(window, window->first)->number - 1;
 }
 
 /* --- Lists ------------------------------------------------------------------------------------------------------ */
 
 static inline void jlog_queue_push(struct jlog_window *window, struct jlog_queue *queue, uint32_t at)
 {
-    struct jlog_entry *entries = jlog_entries(window);
-
-    entries[at].place = JLOG_NO_ENTRY;
+    jlog_entry_at(window, at)->place = JLOG_NO_ENTRY;
     if (queue->first == JLOG_NO_ENTRY)
         queue->first = at;
     else
-        entries[queue->last].place = at;
+        jlog_entry_at(window, queue->last)->place = at;
     queue->last = at;
 }
 
@@ -144,66 +159,75 @@ static inline uint32_t jlog_queue_pop(struct jlog_window *window, struct jlog_qu
     const uint32_t at = queue->first;
 
     if (at != JLOG_NO_ENTRY)
-        queue->first = jlog_entries(window)[at].place;
+        queue->first = jlog_entry_at(window, at)->place;
     return at;
 }
 
 static inline void jlog_append_in_order(struct jlog_window *window, uint32_t at)
 {
-    struct jlog_entry *entries = jlog_entries(window);
+    struct jlog_entry *entry = jlog_entry_at(window, at);
 
-    entries[at].earlier = window->last;
-    entries[at].later = JLOG_NO_ENTRY;
+    entry->earlier = window->last;
+    entry->later = JLOG_NO_ENTRY;
     if (window->last == JLOG_NO_ENTRY)
         window->first = at;
     else
-        entries[window->last].later = at;
+        jlog_entry_at(window, window->last)->later = at;
     window->last = at;
     window->used++;
 }
 
 static inline void jlog_remove_in_order(struct jlog_window *window, uint32_t at)
 {
-    struct jlog_entry *entries = jlog_entries(window), *entry = &entries[at];
+    const struct jlog_entry *entry = jlog_entry_at(window, at);
 
     if (entry->earlier == JLOG_NO_ENTRY)
         window->first = entry->later;
     else
-        entries[entry->earlier].later = entry->later;
+        jlog_entry_at(window, entry->earlier)->later = entry->later;
     if (entry->later == JLOG_NO_ENTRY)
         window->last = entry->earlier;
     else
-        entries[entry->later].earlier = entry->earlier;
+        jlog_entry_at(window, entry->later)->earlier = entry->earlier;
     window->used--;
 }
 
 /* --- The heap: delayed records, and taken ones with a lease, by their times ------------------------------------- */
 
-static inline void jlog_heap_put(struct jlog_entry *entries, uint32_t place, uint32_t at)
+static inline uint32_t jlog_heap_get(struct jlog_window *window, uint32_t place)
 {
-    entries[place].heap = at;
-    entries[at].place = place;
+    return jlog_entry_at(window, place)->heap;
+}
+
+static inline void jlog_heap_put(struct jlog_window *window, uint32_t place, uint32_t at)
+{
+    jlog_entry_at(window, place)->heap = at;
+    jlog_entry_at(window, at)->place = place;
+}
+
+/* Returns the time of the entry at a place of the heap. */
+static inline int64_t jlog_heap_time(struct jlog_window *window, uint32_t place)
+{
+    return jlog_entry_at(window, jlog_heap_get(window, place))->until_us;
 }
 
 static inline void jlog_heap_place(struct jlog_window *window, uint32_t place, uint32_t at)
 {
-    struct jlog_entry *entries = jlog_entries(window);
-    const int64_t until_us = entries[at].until_us;
+    const int64_t until_us = jlog_entry_at(window, at)->until_us;
 
-    while (place > 0 && entries[entries[(place - 1) / 2].heap].until_us > until_us) {
-        jlog_heap_put(entries, place, entries[(place - 1) / 2].heap);
+    while (place > 0 && jlog_heap_time(window, (place - 1) / 2) > until_us) {
+        jlog_heap_put(window, place, jlog_heap_get(window, (place - 1) / 2));
         place = (place - 1) / 2;
     }
     for (uint32_t below = 2 * place + 1; below < window->heap_count; below = 2 * place + 1) {
-        if (below + 1 < window->heap_count
-            && entries[entries[below + 1].heap].until_us < entries[entries[below].heap].until_us)
+        if (below + 1 < window->heap_count && jlog_heap_time(window, below + 1) < jlog_heap_time(window, below))
             below++;
-        if (entries[entries[below].heap].until_us >= until_us)
+        if (jlog_heap_time(window, below) >= until_us)
             break;
-        jlog_heap_put(entries, place, entries[below].heap);
+        jlog_heap_put(window, place, jlog_heap_get(window, below));
         place = below;
     }
-    jlog_heap_put(entries, place, at);
+    jlog_heap_put(window, place, at);
 }
 
 static inline void jlog_heap_add(struct jlog_window *window, uint32_t at)
@@ -213,11 +237,15 @@ static inline void jlog_heap_add(struct jlog_window *window, uint32_t at)
 
 static inline void jlog_heap_remove(struct jlog_window *window, uint32_t at)
 {
-    struct jlog_entry *entries = jlog_entries(window);
-    const uint32_t place = entries[at].place, last = entries[--window->heap_count].heap;
+    uint32_t last;
 
+    if (window->heap_count == 0) { /* damaged */
+        window->unrepaired = 1;
+        return;
+    }
+    last = jlog_heap_get(window, --window->heap_count);
     if (last != at)
-        jlog_heap_place(window, place, last);
+        jlog_heap_place(window, jlog_entry_at(window, at)->place, last);
 }
 
 /* --- Keys --------------------------------------------------------------------------------------------------------
@@ -225,25 +253,27 @@ static inline void jlog_heap_remove(struct jlog_window *window, uint32_t at)
 
 static inline uint32_t *jlog_bucket(struct jlog_window *window, uint32_t key_hash)
 {
-    return &jlog_entries(window)[key_hash & (window->capacity - 1)].bucket;
+    return &jlog_entry_at(window, key_hash)->bucket;
 }
 
 /* Adds the entry to its key's chain. Returns whether it is the first of it. */
 static inline int jlog_key_join(struct jlog_window *window, uint32_t at)
 {
-    struct jlog_entry *entries = jlog_entries(window), *entry = &entries[at];
-    uint32_t *bucket;
+    struct jlog_entry *entry = jlog_entry_at(window, at), *head;
+    uint32_t *bucket, left = window->capacity;
 
     if (entry->key_hash == 0)
         return 1;
     bucket = jlog_bucket(window, entry->key_hash);
     entry->key_next = JLOG_NO_ENTRY;
-    for (uint32_t head = *bucket; head != JLOG_NO_ENTRY; head = entries[head].bucket_next)
-        if (entries[head].key_hash == entry->key_hash) {
-            entries[entries[head].key_last].key_next = at;
-            entries[head].key_last = at;
+    for (uint32_t next = *bucket; next != JLOG_NO_ENTRY && left-- != 0; next = head->bucket_next) {
+        head = jlog_entry_at(window, next);
+        if (head->key_hash == entry->key_hash) {
+            jlog_entry_at(window, head->key_last)->key_next = at;
+            head->key_last = at;
             return 0;
         }
+    }
     entry->key_last = at;
     entry->bucket_next = *bucket;
     *bucket = at;
@@ -253,19 +283,24 @@ static inline int jlog_key_join(struct jlog_window *window, uint32_t at)
 /* Takes the first entry out of its key's chain. Returns the one that is the first now, or JLOG_NO_ENTRY. */
 static inline uint32_t jlog_key_leave(struct jlog_window *window, uint32_t at)
 {
-    struct jlog_entry *entries = jlog_entries(window), *entry = &entries[at];
-    uint32_t *link;
+    const struct jlog_entry *entry = jlog_entry_at(window, at);
+    struct jlog_entry *next;
+    uint32_t *link, left = window->capacity;
 
     if (entry->key_hash == 0)
         return JLOG_NO_ENTRY;
-    for (link = jlog_bucket(window, entry->key_hash); *link != at; link = &entries[*link].bucket_next)
-        ;
+    for (link = jlog_bucket(window, entry->key_hash); *link != at; link = &jlog_entry_at(window, *link)->bucket_next)
+        if (*link == JLOG_NO_ENTRY || left-- == 0) { /* damaged */
+            window->unrepaired = 1;
+            return JLOG_NO_ENTRY;
+        }
     if (entry->key_next == JLOG_NO_ENTRY) {
         *link = entry->bucket_next;
         return JLOG_NO_ENTRY;
     }
-    entries[entry->key_next].key_last = entry->key_last;
-    entries[entry->key_next].bucket_next = entry->bucket_next;
+    next = jlog_entry_at(window, entry->key_next);
+    next->key_last = entry->key_last;
+    next->bucket_next = entry->bucket_next;
     return *link = entry->key_next;
 }
 

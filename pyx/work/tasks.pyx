@@ -19,7 +19,7 @@ from jlog._core.work.task cimport Task, TaskHolder
 from jlog._core.work.window cimport (
     Window,
     boot_us,
-    jlog_entries,
+    jlog_heap_time,
     jlog_passage,
     jlog_taken,
     jlog_window,
@@ -365,7 +365,7 @@ cdef class Waiting:
         cdef jlog_window *page = window.page
         cdef int64_t now_us = boot_us(), due_us, slice_us = SLICE_US
         if page.heap_count:
-            due_us = jlog_entries(page)[jlog_entries(page)[0].heap].until_us
+            due_us = jlog_heap_time(page, 0)
             if not now_us < page.alarm_us <= due_us or page.alarm_us == self.alarm_us:
                 page.alarm_us = self.alarm_us = due_us
                 slice_us = min(slice_us, max(due_us - now_us, 1))

@@ -14,7 +14,7 @@
 /* Puts an entry that nobody has, and that waits for no key, where it is found again. */
 static inline void jlog_entry_queue(struct jlog_window *window, uint32_t at)
 {
-    struct jlog_entry *entry = &jlog_entries(window)[at];
+    struct jlog_entry *entry = jlog_entry_at(window, at);
 
     if (entry->until_us != 0) {
         window->delayed++;
@@ -30,8 +30,8 @@ static inline void jlog_entry_queue(struct jlog_window *window, uint32_t at)
 /* Ends the counts and times of a taken entry. Its owner stays until the caller stores another one. */
 static inline void jlog_entry_untake(struct jlog_window *window, uint32_t at)
 {
-    struct jlog_entry *entry = &jlog_entries(window)[at];
-    struct jlog_worker_slot *slot = &window->slots[entry->owner - 1];
+    struct jlog_entry *entry = jlog_entry_at(window, at);
+    struct jlog_worker_slot *slot = jlog_slot_of(window, entry->owner);
 
     if (entry->until_us != 0)
         jlog_heap_remove(window, at);
@@ -42,7 +42,7 @@ static inline void jlog_entry_untake(struct jlog_window *window, uint32_t at)
 
 static inline void jlog_entry_give(struct jlog_window *window, uint32_t at, uint32_t owner, int64_t lease_end_us)
 {
-    struct jlog_entry *entry = &jlog_entries(window)[at];
+    struct jlog_entry *entry = jlog_entry_at(window, at);
 
     entry->stamp = ++window->stamps;
     entry->until_us = lease_end_us;
@@ -50,7 +50,7 @@ static inline void jlog_entry_give(struct jlog_window *window, uint32_t at, uint
     entry->attempts++;
     window->takes++;
     window->taken++;
-    window->slots[owner - 1].taken++;
+    jlog_slot_of(window, owner)->taken++;
     if (lease_end_us != 0)
         jlog_heap_add(window, at);
 }
@@ -58,7 +58,7 @@ static inline void jlog_entry_give(struct jlog_window *window, uint32_t at, uint
 /* Gives a taken record back, to be handed out again after `until_us`, or at once for 0. */
 static inline void jlog_entry_return(struct jlog_window *window, uint32_t at, int64_t until_us)
 {
-    struct jlog_entry *entry = &jlog_entries(window)[at];
+    struct jlog_entry *entry = jlog_entry_at(window, at);
 
     jlog_entry_untake(window, at);
     entry->until_us = until_us;
@@ -70,7 +70,7 @@ static inline void jlog_entry_return(struct jlog_window *window, uint32_t at, in
 /* Finishes a record, whether somebody has it or not, and lets the next record of its key come. */
 static inline void jlog_entry_finish(struct jlog_window *window, uint32_t at)
 {
-    struct jlog_entry *entry = &jlog_entries(window)[at];
+    struct jlog_entry *entry = jlog_entry_at(window, at);
     uint32_t following;
 
     if (entry->owner != 0)
@@ -92,7 +92,7 @@ static inline int64_t jlog_backoff_us(const struct jlog_window *window, uint32_t
 {
     int64_t delay_us = window->backoff_first_us;
 
-    while (attempts-- > 1 && delay_us < window->backoff_most_us)
+    while (attempts-- > 1 && delay_us > 0 && delay_us < window->backoff_most_us)
         delay_us *= 2;
     return delay_us < window->backoff_most_us ? delay_us : window->backoff_most_us;
 }
@@ -100,17 +100,17 @@ static inline int64_t jlog_backoff_us(const struct jlog_window *window, uint32_t
 /* Frees what a dead worker has. Returns how many records that were. */
 static inline uint32_t jlog_window_bury(struct jlog_window *window, uint32_t owner, int64_t now_us)
 {
-    struct jlog_entry *entries = jlog_entries(window);
-    uint32_t freed = 0, later;
+    uint32_t freed = 0, later, left = window->capacity;
 
-    for (uint32_t at = window->first; at != JLOG_NO_ENTRY; at = later) {
-        later = entries[at].later;
-        if (entries[at].owner != owner)
+    for (uint32_t at = window->first; at != JLOG_NO_ENTRY && left-- != 0; at = later) {
+        struct jlog_entry *entry = jlog_entry_at(window, at);
+
+        later = entry->later;
+        if (entry->owner != owner)
             continue;
-        entries[at].deaths += entries[at].deaths < UINT16_MAX;
-        entries[at].is_suspect = 1;
-        jlog_entry_return(window, at,
-                          entries[at].deaths > 1 ? now_us + jlog_backoff_us(window, entries[at].attempts) : 0);
+        entry->deaths += entry->deaths < UINT16_MAX;
+        entry->is_suspect = 1;
+        jlog_entry_return(window, at, entry->deaths > 1 ? now_us + jlog_backoff_us(window, entry->attempts) : 0);
         window->deaths++;
         freed++;
     }
@@ -193,7 +193,7 @@ struct jlog_taken {
 static inline void jlog_window_hand(struct jlog_window *window, uint32_t at, uint32_t owner, int64_t lease_end_us,
                                     struct jlog_taken *taken)
 {
-    struct jlog_entry *entry = &jlog_entries(window)[at];
+    struct jlog_entry *entry = jlog_entry_at(window, at);
     const int exhausted = window->max_attempts != 0 && entry->attempts >= window->max_attempts;
 
     jlog_entry_give(window, at, owner, lease_end_us);
@@ -209,16 +209,15 @@ static inline void jlog_window_hand(struct jlog_window *window, uint32_t at, uin
 /* Moves due suspects to their queue, so that they keep no other due record waiting. */
 static inline void jlog_window_wake_suspects(struct jlog_window *window, int64_t now_us)
 {
-    struct jlog_entry *entries = jlog_entries(window);
-
     while (window->heap_count != 0) {
-        const uint32_t at = entries[0].heap;
+        const uint32_t at = jlog_heap_get(window, 0);
+        struct jlog_entry *entry = jlog_entry_at(window, at);
 
-        if (entries[at].until_us > now_us || entries[at].owner != 0 || !entries[at].is_suspect)
+        if (entry->until_us > now_us || entry->owner != 0 || !entry->is_suspect)
             return;
         jlog_heap_remove(window, at);
         window->delayed--;
-        entries[at].until_us = 0;
+        entry->until_us = 0;
         jlog_entry_queue(window, at);
     }
 }
@@ -227,15 +226,14 @@ static inline void jlog_window_wake_suspects(struct jlog_window *window, int64_t
  * there is none. */
 static inline uint32_t jlog_window_pop(struct jlog_window *window, int64_t now_us)
 {
-    struct jlog_entry *entries = jlog_entries(window);
     uint32_t at = jlog_queue_pop(window, &window->ready);
 
     if (at != JLOG_NO_ENTRY || window->heap_count == 0)
         return at;
-    at = entries[0].heap;
-    if (entries[at].until_us > now_us)
+    at = jlog_heap_get(window, 0);
+    if (jlog_entry_at(window, at)->until_us > now_us)
         return JLOG_NO_ENTRY;
-    if (entries[at].owner != 0) {
+    if (jlog_entry_at(window, at)->owner != 0) {
         jlog_entry_untake(window, at);
         return at;
     }
@@ -260,7 +258,7 @@ static inline uint32_t jlog_window_take_again(struct jlog_window *window, uint32
         return 1;
     }
     while (count < most && (at = jlog_window_pop(window, now_us)) != JLOG_NO_ENTRY) {
-        const uint32_t suspect = jlog_entries(window)[at].is_suspect;
+        const uint32_t suspect = jlog_entry_at(window, at)->is_suspect;
 
         jlog_window_hand(window, at, owner, lease_end_us, &taken[count++]);
         slot->alone |= suspect; /* its lease was over */
@@ -286,7 +284,7 @@ static inline int jlog_window_has_room(const struct jlog_window *window)
 static inline uint32_t jlog_window_pass(struct jlog_window *window, uint64_t sequence, uint32_t key_hash)
 {
     const uint32_t at = window->free;
-    struct jlog_entry *entry = &jlog_entries(window)[at];
+    struct jlog_entry *entry = jlog_entry_at(window, at);
 
     window->free = entry->place;
     entry->until_us = 0;
@@ -348,7 +346,7 @@ static inline struct jlog_entry *jlog_window_held(struct jlog_window *window, ui
 
     if (at >= window->capacity)
         return NULL;
-    entry = &jlog_entries(window)[at];
+    entry = jlog_entry_at(window, at);
     return entry->number == sequence + 1 && entry->stamp == stamp && entry->owner != 0 ? entry : NULL;
 }
 

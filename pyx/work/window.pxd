@@ -85,7 +85,9 @@ cdef extern from "work/window.h" nogil:
         const uint8_t *end
         uint64_t sequence
 
-    jlog_entry *jlog_entries(jlog_window *window)
+    jlog_entry *jlog_entry_at(jlog_window *window, uint32_t at)
+    int64_t jlog_heap_time(jlog_window *window, uint32_t place)
+    bint jlog_window_is_sound(const jlog_window *window)
     size_t jlog_window_bytes(uint64_t capacity)
     uint64_t jlog_window_oldest(jlog_window *window)
     bint jlog_window_has_room(const jlog_window *window)
@@ -115,6 +117,7 @@ cdef class Window:
     cdef int fd
     cdef jlog_window *page
     cdef size_t mapped_bytes
+    cdef uint32_t capacity  # of the file, as far as it was checked
     cdef uint32_t owner  # our worker slot + 1
     cdef object lock_timeout
     cdef bint burying
@@ -124,6 +127,7 @@ cdef class Window:
     cdef int lock(self) except -1
     cdef void unlock(self) noexcept
     cdef int lock_slowly(self) except -1
+    cdef int put_in_order(self) except -1
     cdef int repair(self) noexcept
     cdef int take_over(self, uint32_t dead) noexcept
     cdef int grow(self) noexcept

@@ -216,7 +216,7 @@ cdef class Window:
                 if self.page.free == JLOG_NO_ENTRY and self.grow() != 0:
                     raise OSError(errno, os.strerror(errno), self.path)
             at = jlog_window_pass(self.page, sequence, key_hash)
-            jlog_entries(self.page)[at].attempts = attempts
+            jlog_entry_at(self.page, at).attempts = attempts
         self.page.unrepaired = 1
         if self.repair() != 0:
             raise Unusable("its durable copy contradicts itself")
@@ -252,18 +252,19 @@ cdef class Window:
 
     def unregister(self) -> None:
         """Gives everything back without an attempt, and frees the slot."""
-        cdef jlog_entry *entries
-        cdef uint32_t at, later
+        cdef jlog_entry *entry
+        cdef uint32_t at, later, left
         cdef int error = 0
         self.lock()
-        entries = jlog_entries(self.page)
-        at = self.page.first
-        while at != JLOG_NO_ENTRY:
-            later = entries[at].later
-            if entries[at].owner == self.owner:
-                entries[at].attempts -= entries[at].attempts > 0
+        at, left = self.page.first, self.page.capacity
+        while at != JLOG_NO_ENTRY and left > 0:
+            entry = jlog_entry_at(self.page, at)
+            later = entry.later
+            if entry.owner == self.owner:
+                entry.attempts -= entry.attempts > 0
                 jlog_entry_return(self.page, at, 0)
             at = later
+            left -= 1
         self.page.slots[self.owner - 1].pid = 0
         if self.page.scout == self.owner:
             self.page.scout = 0
@@ -320,10 +321,29 @@ cdef class Window:
         self.check()
         if not jlog_try_lock(&self.page.lock, self.owner):
             self.lock_slowly()
-        if self.page.unrepaired and self.repair() != 0:
+        if self.page.capacity != self.capacity or not jlog_window_is_sound(self.page):
+            self.put_in_order()
+        return 0
+
+    cdef int put_in_order(self) except -1:
+        """Looks at the file's size after it has grown, and computes anew what a death or damage has left. Raises JournalError
+        without the lock if that cannot be done. Called with the lock held."""
+        cdef uint32_t capacity = self.page.capacity
+        cdef bint fits = (capacity >= JLOG_WINDOW_STEP and not capacity & (capacity - 1)
+                          and jlog_window_bytes(capacity) <= self.mapped_bytes)
+        if fits and capacity != self.capacity:
+            try:
+                fits = os.fstat(self.fd).st_size >= jlog_window_bytes(capacity)
+            except BaseException:
+                self.unlock()
+                raise
+        if fits:
+            self.capacity = capacity
+            fits = jlog_window_is_sound(self.page) or self.repair() == 0
+        if not fits:
             self.unlock()
-            raise JournalError(f"{self.path}: what a killed worker has left cannot be put in order; close all workers, and the "
-                               "next one to open creates this file anew")
+            raise JournalError(f"{self.path}: what a killed worker, or damage, has left cannot be put in order; close all "
+                               "workers, and the next one to open creates this file anew")
         return 0
 
     cdef void unlock(self) noexcept:
@@ -360,7 +380,10 @@ cdef class Window:
     cdef int take_over(self, uint32_t dead) noexcept:
         """Takes the lock from a worker whose byte nobody holds, as pyx/process/locks.pyx does. Returns whether it did."""
         cdef bint won
-        if dead > JLOG_WORKERS_MAX or self.locks.try_lock(F_WRLCK, SLOT_BYTE + dead - 1, 1) != 0:
+        if dead > JLOG_WORKERS_MAX:  # no worker has stored that
+            self.page.unrepaired = 1
+            return jlog_take_word(&self.page.lock, dead, self.owner)
+        if self.locks.try_lock(F_WRLCK, SLOT_BYTE + dead - 1, 1) != 0:
             return False
         won = jlog_take_word(&self.page.lock, dead, self.owner)
         if won:
@@ -386,7 +409,7 @@ cdef class Window:
         error = jlog_write_zeros(self.fd, jlog_window_bytes(capacity))
         if error == 0:
             self.page.unrepaired = 1
-            self.page.capacity = capacity
+            self.page.capacity = self.capacity = capacity
             error = jlog_window_rebuild(self.page)
         return error
 
@@ -420,20 +443,21 @@ cdef class Window:
         cdef uint64_t *target
         cdef uint32_t at, count = 0, i
         cdef uint64_t finishes, next_sequence
-        cdef jlog_entry *entries = jlog_entries(self.page)
+        cdef jlog_entry *entry
         while True:
-            memory = bytearray((self.page.used + 64) * 16)  # nothing is allocated under the lock
+            memory = bytearray((<size_t> self.page.used + 64) * 16)  # nothing is allocated under the lock
             self.lock()
             if <size_t> self.page.used * 16 <= <size_t> len(memory):
                 break
             self.unlock()
         target = <uint64_t *> <char *> memory
         finishes, next_sequence, at = self.page.finishes, self.page.next, self.page.first
-        while at != JLOG_NO_ENTRY:
-            target[2 * count] = entries[at].number - 1
-            target[2 * count + 1] = <uint64_t> entries[at].attempts << 32 | entries[at].key_hash
+        while at != JLOG_NO_ENTRY and count < self.page.used:
+            entry = jlog_entry_at(self.page, at)
+            target[2 * count] = entry.number - 1
+            target[2 * count + 1] = <uint64_t> entry.attempts << 32 | entry.key_hash
             count += 1
-            at = entries[at].later
+            at = entry.later
         self.unlock()
         return finishes, next_sequence, [[target[2 * i], target[2 * i + 1] & 0xFFFFFFFF, target[2 * i + 1] >> 32]
                                          for i in range(count)]

@@ -1,14 +1,17 @@
-"""Bad moments of workers: many keys, much that is unfinished, clocks that jump, and Ctrl-C."""
+"""Bad moments of workers: many keys, much that is unfinished, clocks that jump, a window that is not theirs, and Ctrl-C."""
 
 import math
 import os
 import random
 import signal
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
 import jlog
+from elsewhere import ANOTHER_USER, run_python
 from patience import wait_until
 
 DAY = 86400
@@ -61,6 +64,21 @@ def test_a_hundred_thousand_unfinished_records_are_kept_apart(path):
         assert [task.sequence for task in left] == [0, *range(3, count, 2)]
         worker.ack(left)
         assert worker.committed == 1
+
+
+@pytest.mark.usefixtures("failpoints")
+@pytest.mark.parametrize("jump", [-30 * DAY, 30 * DAY])
+def test_a_lease_does_not_follow_the_clock_of_the_wall(path, monkeypatch, jump):
+    fill(path, 2)
+    with jlog.Worker(path, "billing", lease=3600) as worker, jlog.Worker(path, "billing", lease=0.01) as other:
+        (held,), (short,) = worker.take(), other.take()
+        monkeypatch.setenv("JLOG_FAILPOINTS", f"clock={math.ceil(jump)}@0")
+        (again,) = worker.take(timeout=30)
+        assert (again.sequence, again.attempt) == (short.sequence, 2)
+        assert other.take(timeout=0) == []
+        held.ack()
+        with pytest.raises(jlog.LeaseLost):
+            short.ack()
 
 
 @pytest.mark.usefixtures("failpoints")
@@ -139,3 +157,109 @@ def test_a_close_beneath_a_durable_ack_leaves_it_the_lock_until_it_ends(path):
     with pytest.raises(jlog.JournalClosed):
         worker.ack(tasks, durable=True)
     jlog.Reader(path, "billing").close()
+
+
+def test_a_task_of_before_a_rewind_finishes_nothing(path):
+    fill(path, 3)
+    journal = jlog.Journal(path)
+    journal.set_checkpoint("start", 0)
+    with jlog.Worker(path, "billing") as worker:
+        old = worker.take(3)
+        old[0].ack()
+    journal.rewind("billing", "start")
+    with jlog.Worker(path, "billing") as worker:
+        taken = worker.take(3, timeout=0)
+        assert [task.sequence for task in taken] == [0, 1, 2]
+        for task in old:
+            with pytest.raises(jlog.JournalClosed):
+                task.ack()
+        assert worker.committed == 0
+        worker.ack(taken)
+        assert worker.committed == 3
+
+
+def test_a_window_that_this_user_may_not_open_is_named_and_left_alone():
+    """It has mode 0, as an administrator may have left it; all else is for everybody."""
+    with tempfile.TemporaryDirectory(prefix="jlog-test-") as directory:
+        path = Path(directory) / "j"
+        fill(path, 3)
+        with jlog.Worker(path, "billing") as worker:
+            worker.ack(worker.take(3)[1:])
+        for folder, _, names in os.walk(directory):
+            os.chmod(folder, 0o777)
+            for name in names:
+                os.chmod(Path(folder) / name, 0o666)
+        window = path / "work" / "billing.window"
+        os.chmod(window, 0)
+        run_python(
+            f"""
+            try:
+                jlog.Worker({str(path)!r}, "billing")
+                raise AssertionError("it was opened")
+            except PermissionError as error:
+                assert error.filename == {str(window)!r}, error.filename
+            assert jlog.Journal({str(path)!r}).subscribers()["billing"].sequence == 0
+            with jlog.Worker({str(path)!r}, "another") as worker:
+                assert len(worker.take(10, timeout=0)) == 3
+            """,
+            within=ANOTHER_USER,
+        )
+        os.chmod(window, 0o600)
+        with jlog.Worker(path, "billing") as worker:
+            assert [task.sequence for task in worker.take(10, timeout=0)] == [0]
+
+
+HARM = """
+import struct
+
+path, window = {path!r}, {window!r}
+OFFSETS = [*range(64, 384, 4), *range(4096, 4112, 4), *range(20480, 20480 + 12 * 72, 4)]  # header, a slot, entries
+WORDS = 0, 7, 0x7FFFFFFF, 0xFFFFFFFF
+
+def write(offset, content):
+    with open(window, "r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+def use(worker):
+    tasks = []
+    def take(count):
+        tasks[:] = worker.take(count, timeout=0)
+    for step in (
+        lambda: take(3),
+        lambda: tasks[0].nack(delay=3600),
+        lambda: tasks[1].extend(60),
+        lambda: worker.ack(tasks),
+        lambda: take(2),
+        lambda: tasks[0].release(),
+        lambda: tasks[1].ack(),
+        worker._source.window.snapshot,
+        lambda: jlog.Journal(path).subscribers(),
+    ):
+        try:
+            step()
+        except (jlog.JournalError, IndexError, OSError, ValueError):
+            continue
+
+with jlog.Writer(path) as writer:
+    writer.extend([b"%d" % i for i in range(20_000)], [(b"a", b"b", None)[i % 3] for i in range(20_000)])
+worker = jlog.Worker(path, "billing", order="key", lease=3600, lock_timeout=1, backoff=(3600, 3600))
+for task in worker.take(8, timeout=0)[:4]:
+    task.nack()
+with open(window, "rb") as file:
+    image = file.read()
+for offset in OFFSETS:
+    for word in WORDS:
+        write(offset, struct.pack("<I", word))
+        use(worker)
+        write(0, image)
+try:
+    worker.close()
+except jlog.JournalError:
+    pass
+jlog.Worker(path, "billing").close()
+"""
+
+
+def test_damage_of_the_window_beneath_a_living_worker_does_not_end_the_process(path):
+    run_python(HARM.format(path=str(path), window=str(path / "work" / "billing.window")))

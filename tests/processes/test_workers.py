@@ -194,6 +194,7 @@ def test_a_forked_child_has_no_worker_and_frees_nothing(spawn, path):
     child, other = start(spawn, path), start(spawn, path)
     assert child.call("take", "w") == [[0, 1]]
     assert child.call("what_a_forked_worker_finds", "w") == "JournalClosed"
+    assert child.call("what_a_forked_worker_finds", "w", 0) == "JournalClosed"
     assert other.call("take", "w", 10) == [[1, 1], [2, 1]]
     assert child.call("finish", "w", 0) == "finished"
 

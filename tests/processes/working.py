@@ -62,13 +62,13 @@ def close_worker(name: str) -> None:
     workers.pop(name).close()
 
 
-def what_a_forked_worker_finds(name: str) -> str:
-    """Returns the error of a take in a forked child, which ends then; the parent's worker is as it was."""
+def what_a_forked_worker_finds(name: str, sequence: int | None = None) -> str:
+    """Returns the error of a take, or of the ack of a record that the parent has taken, in a forked child, which ends then."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            workers[name].take(1, 0)
+            workers[name].take(1, 0) if sequence is None else tasks[name, sequence].ack()
         except jlog.JournalError as error:
             os.write(write, type(error).__name__.encode())
         finally:
