@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jlog
 from crash.tampering import another_boot, flip
+from faults.working import WORK_CALLS
 from faults.worlds import SUBSCRIBER, SYNC_ERROR_AT, World, in_child
 from jlog.archive import Archive, restore
 from jlog.ingest import SegmentBuilder
@@ -354,4 +355,5 @@ CALLS: dict[str, tuple[Step, Call]] = {
     "positions": (filled, positions),
     "back up": (filled, backup),
     "repair": (damaged, repair),
+    **WORK_CALLS,
 }  # fmt: skip

@@ -167,8 +167,15 @@ static void record_synced(int fd, int number)
     finish();
 }
 
+/* A mapping may be longer than its file: what lies beyond the end is not there to be copied. */
 static void record_mapping(int fd, void *address, size_t size)
 {
+    struct stat found;
+
+    if (log_fd < 0 || fstat(fd, &found) != 0)
+        return;
+    if ((size_t)found.st_size < size)
+        size = (size_t)found.st_size;
     pthread_mutex_lock(&log_mutex);
     for (int i = 0; i < MAPPINGS; i++)
         if (mappings[i].address == NULL) {

@@ -20,8 +20,11 @@ FULL_DISK = (
     "close",
     "commit durably",
     "extend large",
+    "finish durably",
     "open",
     "open after a power loss",
+    "reject",
+    "work",
 )
 
 CUT_OFF = (
@@ -33,8 +36,12 @@ CUT_OFF = (
     "commit",
     "extend with state",
     "open",
+    "finish durably",
     "read on",
+    "reject",
     "rewind",
+    "set a shared subscriber",
+    "work",
 )
 
 

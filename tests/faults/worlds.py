@@ -15,6 +15,7 @@ import oracle
 SYNC_ERROR_AT = 192
 OPTIONS: dict[str, Any] = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
 SUBSCRIBER = "billing"
+CREW = "crew"  # the subscriber that workers share
 
 
 class World:
@@ -26,6 +27,9 @@ class World:
         self.writer: jlog.Writer | None = None
         self.direct: jlog.Writer | None = None
         self.reader: jlog.Reader | None = None
+        self.worker: jlog.Worker | None = None
+        self.tasks: list[jlog.Task] = []  # that it has taken
+        self.finished: set[int] = set()  # records that a worker has finished, and was told so
         self.values: dict[int, bytes] = {}
         self.state: dict[bytes, bytes] = {}
         self.ids: dict[bytes, int] = {}  # of records whose value is their id
@@ -141,10 +145,11 @@ class World:
         self.open()
 
     def close(self) -> None:
-        for thing in (self.reader, self.direct, self.writer):
+        for thing in (self.worker, self.reader, self.direct, self.writer):
             if thing is not None:
                 thing.close()
-        self.reader = self.direct = self.writer = None
+        self.worker = self.reader = self.direct = self.writer = None
+        self.tasks = []
 
     def check_closed(self) -> None:
         self.check()
