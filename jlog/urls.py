@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from jlog.errors import JournalError
 from jlog.interfaces import JournalProtocol, ReaderProtocol, WriterProtocol
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
@@ -16,6 +15,7 @@ from jlog.system.filesystem import EMPTY, path_of_file
 from jlog.writer import Writer
 
 if TYPE_CHECKING:
+    from jlog.kafka.topic.worker import TopicWorker
     from jlog.working.worker import Worker
 
 FILE, KAFKA = "file", "kafka"
@@ -55,15 +55,16 @@ def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **op
         return kafka.open_reader(str(url), subscriber, **options)
 
 
-def open_worker(url: str | os.PathLike[str], name: str, **options: Any) -> Worker:
-    """Opens a worker of the journal at `url` that shares the subscriber `name`. The options are those of jlog.Worker. URLs and
-    errors are those of open_writer; for a topic it raises JournalError."""
+def open_worker(url: str | os.PathLike[str], name: str, **options: Any) -> Worker | TopicWorker:
+    """Opens a worker that shares the subscriber `name` of the journal at `url`, or the share group `name` of the Kafka topic
+    there. The options are those of jlog.Worker, or those of jlog.kafka.TopicWorker. URLs and errors are those of
+    open_writer."""
     path = path_of(url)
     if path is None:
-        raise JournalError(
-            f"{url}: jlog does not share out the work of a topic; mirror it into a journal (`jlogtool mirror from-kafka`), and "
-            "share out that"
-        )
+        with _kafka_needed():
+            from jlog import kafka
+
+            return kafka.open_worker(str(url), name, **options)
     from jlog.working.worker import Worker  # most programs do not need it
 
     return Worker(path, name, **options)

@@ -25,6 +25,7 @@ from jlog.kafka.part_positions import PartPosition, positions
 from jlog.kafka.standbys import Promotion, Standby, promote
 from jlog.kafka.topic.reader import TopicReader, open_reader
 from jlog.kafka.topic.topics import TopicJournal, create_journal, delete_journal, list_topics, open_journal
+from jlog.kafka.topic.worker import TopicTask, TopicWorker, open_worker
 from jlog.kafka.topic.writer import TopicWriter, open_writer
 
 __all__ = [
@@ -46,12 +47,15 @@ __all__ = [
     "TopicChanged",
     "TopicJournal",
     "TopicReader",
+    "TopicTask",
+    "TopicWorker",
     "TopicWriter",
     "create_journal",
     "delete_journal",
     "list_topics",
     "open_journal",
     "open_reader",
+    "open_worker",
     "open_writer",
     "parse",
     "plan_capture",

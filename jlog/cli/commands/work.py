@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 import jlog
-from jlog.cli.arguments.parameters import PATH, POSITION, PositionArgument, checked, journal_or_topic_argument
+from jlog.cli.arguments.parameters import PATH, POSITION, PositionArgument, checked, journal_argument
 from jlog.cli.terminal.output import complain
 
 REJECTED = 100  # exit code of a command that does not want the record at all
@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.5  # between two looks whether other workers have finished the 
 
 
 @click.command()
-@journal_or_topic_argument
+@journal_argument
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Commands at a time.")
@@ -59,7 +59,7 @@ def work(
     if shutil.which(command[0]) is None:
         raise click.UsageError(f"there is no command {command[0]!r}")
     with checked():
-        worker = jlog.open_worker(journal, name, start=start, lease=lease, **options)
+        worker = jlog.Worker(journal, name, start=start, lease=lease, **options)
     with worker:
         end = jlog.Journal(worker.path).next_sequence if until_end else None
 
