@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from jlog.errors import JournalError
 from jlog.pipeline.expected import Expected
 from jlog.pipeline.inference import FIELDS_MAX, folded
 from jlog.pipeline.parsing import ERROR, RECORD
+from jlog.pipeline.partitions import check_type, misfit, restricted
 from jlog.pipeline.plan import ADD, FAIL, OTHER, PARQUET
 from jlog.pipeline.tables.table import BatchId
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from jlog.pipeline.checkpoint import Checkpoint
     from jlog.pipeline.destination import Destination
@@ -60,7 +61,7 @@ class Loading:
         Lake shows rows before they are checked. There a kill may leave the bad ones to the next run.)"""
         frame = frame.coalesce(expected.tasks)  # a topic has a task for each of its partitions, however few records they have
         parsed = self._parsed_batch(frame)
-        if not self._plan.parser.makes_fields:
+        if not self._plan.parser.makes_fields and not self._restricted(parsed):
             return self._dest.add(batch, parsed.drop(ERROR), expected.check).rows, 0
         seen = Observation()
         counts = (f.count(f.lit(1)).alias("all"), f.count(ERROR).alias("bad"), f.min(ERROR).alias("reason"))
@@ -103,7 +104,8 @@ class Loading:
 
     def _good(self, parsed: DataFrame) -> DataFrame:
         """Returns the records that could be parsed, as they are in the destination."""
-        dropped = [ERROR] if self._plan.parser.keep_value else [ERROR, "value"]
+        parser = self._plan.parser
+        dropped = [ERROR] if parser.keep_value or not parser.makes_fields else [ERROR, "value"]
         return parsed.where(f.col(ERROR).isNull()).drop(*dropped)
 
     def _check_bad(self, all: int, bad: int, reason: str | None) -> None:  # noqa: A002
@@ -128,20 +130,20 @@ class Loading:
         for name in self._plan.partition_by:
             if name not in frame.columns:
                 raise ValueError(f"there is no column {name} to partition by; the columns are {', '.join(frame.columns)}, hour")
-            kind = frame.schema[name].dataType
-            if isinstance(kind, ArrayType | MapType | StructType):
-                raise ValueError(
-                    f"the column {name} is {kind.simpleString()}, which cannot name a directory; partition by another"
-                )
+            check_type(name, frame.schema[name].dataType, self._plan.format)
+
+    def _restricted(self, frame: DataFrame) -> list[str]:
+        return restricted(frame.schema, self._plan.partition_by, self._plan.format)
 
     def parsed(self, frame: DataFrame, fields: StructType) -> DataFrame:
         plan = self._plan
         is_part = plan.schema is not None and plan.evolve == OTHER  # mostly a choice of the fields
         found = plan.parser.parse(frame, fields, is_part=is_part)
-        found = found.withColumn("date", f.to_date("timestamp"))
-        if "hour" in self._plan.partition_by:
+        found = found.withColumn("date", _date_of("timestamp"))
+        if "hour" in plan.partition_by:
             found = found.withColumn("hour", f.hour("timestamp"))
-        return found
+        inexact = self._restricted(found)
+        return found.withColumn(ERROR, f.coalesce(ERROR, misfit(inexact, plan.format))) if inexact else found
 
     # --- Fields -------------------------------------------------------------------------------------------------------
 
@@ -199,6 +201,11 @@ class Loading:
         return found or StructType()
 
 
+def _date_of(time: str) -> Column:
+    """Returns the UTC date of a time; null outside the years 1 to 9999, which readers of directories take for text."""
+    return f.when(f.year(time).between(1, 9999), f.to_date(time))
+
+
 def _check_equal(written: int, counted: int) -> None:
     if written != counted:
         raise JournalError(f"the tasks have read {counted} rows, but have written {written}; run the pipeline again")
@@ -228,4 +235,4 @@ class Counting:
 
     def add(self, batch: BatchId, frame: DataFrame) -> int:
         """Adds the counts of a batch, and returns their number."""
-        return self._table.add(batch, frame.withColumn("date", f.to_date("start"))).rows
+        return self._table.add(batch, frame.withColumn("date", _date_of("start"))).rows

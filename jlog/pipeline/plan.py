@@ -126,6 +126,12 @@ class PipelinePlan:
             raise ValueError("--journal-pattern looks for journals below a directory, and a topic has none: leave it out")
         if self.format == PARQUET and self.is_table:
             raise ValueError("--table needs --format delta or --format iceberg: plain Parquet files have no catalog")
+        hidden = [name for name in self.partition_by if not name or name[0] in "_."] if self.format == PARQUET else []
+        if hidden:
+            raise ValueError(
+                f"--partition-by {hidden[0]}: readers of plain Parquet files leave out directories whose names begin with _ "
+                "or ., and would not see the rows. Partition by another column, or use --format delta or --format iceberg"
+            )
         if self.format == PARQUET and self.compact_every is not None:
             raise ValueError(
                 "--compact-every needs --format delta or --format iceberg: while plain Parquet files are joined, a reader "

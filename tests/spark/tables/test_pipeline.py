@@ -111,6 +111,22 @@ def test_a_killed_batch_comes_again_with_its_new_columns(
     assert len(tables.rows(kind, f"{dest}_quarantine")) == 2
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_partition_is_the_value_that_came_or_its_record_is_quarantined(
+    tables: TableDriver, tmp_path: Path, kind: str
+) -> None:
+    """These tables have the type and the value of a partition in files of their own."""
+    texts = ["007", "1.50", "1d", "x" * 200, "a/b", "null", "_", "x" * 300, "ü" * 200, "", "__HIVE_DEFAULT_PARTITION__", "a\0b"]
+    bad = texts[7:9] if kind == "iceberg" else texts[7:]
+    dest, name = str(tmp_path / "dest"), "_type"
+    source = append(tmp_path / "journal", *(json.dumps({name: text}).encode() for text in [*texts, None]))
+    tables.load([source], dest, str(tmp_path / "checkpoint"), parse="json", format=kind, partition_by=[name])
+    rows = sorted(tables.rows(kind, dest), key=lambda row: row["sequence"])
+    assert [row[name] for row in rows] == [*(text for text in texts if text not in bad), None]
+    quarantined = sorted(tables.rows(kind, f"{dest}_quarantine"), key=lambda row: row["sequence"])
+    assert [texts[row["sequence"]] for row in quarantined] == bad
+
+
 def test_a_name_that_a_table_does_not_map_stays_in_other(tables: TableDriver, tmp_path: Path) -> None:
     dest, checkpoint = str(tmp_path / "dest"), str(tmp_path / "checkpoint")
     source = append(tmp_path / "journal", b'{"n": 1}')
