@@ -23,12 +23,12 @@ NO_GATEWAY = "JAVA_GATEWAY_EXITED"
 CAUSED_BY = "Caused by: "
 LOG_BYTES = 1 << 16  # that are looked at, of its end
 _EXCEPTION = re.compile(r"(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b.*")
-ALWAYS = {
+FIXED = {  # since other values would change what is in the tables
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # all readers but old versions of Hive read it
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # for a value that has a field twice
-    "spark.sql.streaming.stopTimeout": "30s",
 }
+ALWAYS = {**FIXED, "spark.sql.streaming.stopTimeout": "30s"}
 UNLESS_SUBMITTED = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -79,7 +79,8 @@ def session(
     name: str, master: str | None = None, conf: Mapping[str, str] = {}, log: str | None = None
 ) -> Iterator[SparkSession]:
     """Starts the session. master: all cores of this machine, unless spark-submit names another. log: the file for the output of
-    a virtual machine that it starts; None: stderr. Raises JournalError, with the command, where Java is missing."""
+    a virtual machine that it starts; None: stderr. Raises JournalError, with the command, where Java is missing, and ValueError
+    for another value of a setting that is fixed."""
     check_installed()
     if os.environ.get("SPARK_REMOTE"):
         raise JournalError(
@@ -138,6 +139,9 @@ def _cause(error: Exception, log: str | None) -> str:
 
 
 def _settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
+    for option, value in FIXED.items():
+        if conf.get(option, value) != value:
+            raise ValueError(f"{option} is always {value}, since the tables would have other values; leave it out of --conf")
     found = dict(ALWAYS)
     if not submitted():
         master = master or "local[*]"

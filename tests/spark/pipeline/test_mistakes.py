@@ -11,6 +11,7 @@ import pytest
 from jlog.errors import JournalError
 from jlog.pipeline.pipeline import Summary
 from jlog.pipeline.plan import PipelinePlan
+from jlog.spark.session import FIXED, session
 
 Run = Callable[..., Summary]
 Rows = Callable[..., list[dict[str, Any]]]
@@ -32,6 +33,12 @@ def test_a_mistake_is_reported_in_one_line(run: Run, plan: PipelinePlan, changes
     assert word in line.lower()
     assert "\n" not in line
     assert "Python" not in line
+
+
+@pytest.mark.parametrize("option", FIXED)
+def test_a_setting_that_would_change_values_is_refused(option: str) -> None:
+    with pytest.raises(ValueError, match=f"^{option} is always .* leave it out of --conf"), session("x", conf={option: "x"}):
+        raise AssertionError("it has started")
 
 
 def test_letters_that_stand_for_others_in_a_pattern_are_letters_in_a_path(run: Run, plan: PipelinePlan, rows: Rows) -> None:
