@@ -41,6 +41,7 @@ from jlog.storage.gaps import Gaps
 from jlog.storage.meta import read_meta
 from jlog.storage.segments import Segment, segments_now
 from jlog.storage.state import read_state
+from jlog.system.arguments import check_flag
 from jlog.system.filesystem import journal_path
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Journal:
     ) -> Journal:
         """Creates an empty journal, with the options of a Writer. Raises JournalExists where one exists, unless `exist_ok`."""
         deadline = Deadline(check_lock_timeout(lock_timeout))
+        check_flag("exist_ok", exist_ok)
         unknown = sorted(set(options) - set(DEFAULTS))
         if unknown:
             raise TypeError(f"a journal has no option {', '.join(unknown)}; it has precommit, {', '.join(DEFAULTS)}")
@@ -291,6 +293,7 @@ class Journal:
         dry_run: changes nothing, and needs no write access.
         progress: called with each number of bytes that were archived.
         """
+        check_flag("dry_run", dry_run)
         deadline = self._deadline()
         if not dry_run:
             roll_if_due(self._path, deadline)
@@ -329,7 +332,7 @@ class Journal:
         Raises JournalExists unless `target` is missing or an empty directory; OSError where the disk is full, and then removes
         what it has copied.
         """
-        target = journal_path(target)
+        target = journal_path(target, "target")
         backup(self._path, target, progress, self._deadline())
         return Journal(target)
 
@@ -345,6 +348,7 @@ class Journal:
         Raises JournalLocked while a process writes to the journal or copies it, SubscriberBusy while a subscriber is read.
         Anonymous readers have to be opened anew.
         """
+        check_flag("dry_run", dry_run)
         from jlog.repair.repair import repair  # slow to import, and few programs repair journals
 
         return repair(self._path, dry_run=dry_run, progress=progress, deadline=self._deadline())
@@ -359,6 +363,7 @@ class Journal:
     ) -> RepairReport:
         """Repairs a journal that cannot be opened, since `journal.meta` is lost or damaged. That file is created anew with a
         new epoch and the options of a new journal, but for one: no record is removed for having been read."""
+        check_flag("dry_run", dry_run)
         from jlog.repair.repair import repair
 
         deadline = Deadline(check_lock_timeout(lock_timeout))

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from jlog.errors import JournalError, UnsupportedFormat
+from jlog.system.arguments import FOR_EVER, check_choice, check_count, check_flag, check_seconds
 
 PRECOMMIT_DEFAULT = 128 << 10
 PRECOMMIT_MIN = 4 << 10
@@ -67,10 +68,9 @@ class Retention:
 
     def __post_init__(self) -> None:
         for name in ("delete_read", "keep_for_subscribers", "archive_on_roll"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
+            check_flag(name, getattr(self, name))
         for name in ("max_bytes", "limit_bytes"):
-            _check_bytes(name, getattr(self, name))
+            object.__setattr__(self, name, _check_bytes(name, getattr(self, name)))
         for name in ("max_age", "subscriber_max_age"):
             _check_age(name, getattr(self, name))
         if self.archive is not None:
@@ -93,15 +93,10 @@ class Retention:
             )
 
 
-def _check_bytes(name: str, size: Any) -> None:
+def _check_bytes(name: str, size: Any) -> int | None:
     if size is None:
-        return
-    if isinstance(size, bool) or not isinstance(size, int):
-        raise TypeError(f"{name} must be a number of bytes or None, not {size!r}")
-    if size < 1:
-        raise ValueError(f"{name} must be at least 1 byte, or None for no limit, not {size}")
-    if size > BYTES_MAX:
-        raise ValueError(f"{name} must be at most {BYTES_MAX} bytes, or None for no limit, not {size}")
+        return None
+    return check_count(name, size, 1, BYTES_MAX, what="a number of bytes", more=", or None for no limit")
 
 
 def _check_age(name: str, age: Any) -> None:
@@ -110,7 +105,7 @@ def _check_age(name: str, age: Any) -> None:
     if not isinstance(age, timedelta):
         raise TypeError(f"{name} must be a datetime.timedelta, such as timedelta(days=7), or None, not {age!r}")
     if age <= timedelta(0):
-        raise ValueError(f"{name} must be above zero, or None for no limit, not {age}")
+        raise ValueError(f"{name} must be above zero, not {age}")
     _age_of(name, age.total_seconds())  # it is stored in seconds, which are rounded
 
 
@@ -146,37 +141,14 @@ def _check_protocol(url: str) -> None:
 
 def check_precommit(precommit: int) -> int:
     """Returns the capacity of the buffer that a writer asks for; 0: the writer bypasses the buffer."""
-    if isinstance(precommit, bool) or not isinstance(precommit, int):
-        raise TypeError(f"precommit must be a number of bytes, not {precommit!r}")
-    if precommit != 0 and not PRECOMMIT_MIN <= precommit <= PRECOMMIT_MAX:
-        raise ValueError(f"precommit must be 0, or {PRECOMMIT_MIN} (4 KiB) to {PRECOMMIT_MAX} (1 GiB) bytes, not {precommit}")
-    return precommit
-
-
-def check_timeout(name: str, seconds: float | None) -> None:
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float))):
-        raise TypeError(f"{name} must be a number of seconds, or None to wait for ever, not {seconds!r}")
+    if precommit == 0 and not isinstance(precommit, (bool, float)):
+        return 0
+    more = " (4 KiB to 1 GiB), or 0"
+    return check_count("precommit", precommit, PRECOMMIT_MIN, PRECOMMIT_MAX, what="a number of bytes", more=more)
 
 
 def check_lock_timeout(lock_timeout: float | None) -> float | None:
-    check_timeout("lock_timeout", lock_timeout)
-    if lock_timeout is not None and not lock_timeout >= 0:
-        raise ValueError(
-            f"lock_timeout must be a number of seconds, at least 0, or None to wait for ever, not {lock_timeout!r}"
-        )
-    return lock_timeout
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
-
-
-def _check_interval(seconds: Any) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"sync_interval must be a number of seconds, not {seconds!r}")
-    if not 0 < seconds <= SYNC_INTERVAL_MAX:
-        raise ValueError(f"sync_interval must be a number of seconds above 0 and at most {SYNC_INTERVAL_MAX}, not {seconds!r}")
+    return None if lock_timeout is None else check_seconds("lock_timeout", lock_timeout, zero=True, more=FOR_EVER)
 
 
 def check_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -184,15 +156,14 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     for name, choices in (("compression", COMPRESSIONS), ("roll", ROLLS), ("sync", SYNCS)):
         if name in found:
-            _check_choice(name, found[name], choices)
+            check_choice(name, found[name], choices)
     if "segment_bytes" in found:
         size = found["segment_bytes"]
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"segment_bytes must be a number of bytes, not {size!r}")
-        if not SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX:
-            raise ValueError(f"segment_bytes must be {SEGMENT_BYTES_MIN} (4 KiB) to {SEGMENT_BYTES_MAX} (1 TiB), not {size}")
+        found["segment_bytes"] = check_count(
+            "segment_bytes", size, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX, what="a number of bytes", more=" (4 KiB to 1 TiB)"
+        )
     if "sync_interval" in found:
-        _check_interval(found["sync_interval"])
+        check_seconds("sync_interval", found["sync_interval"], SYNC_INTERVAL_MAX)
     if "dedup" in found:
         found["dedup"] = dedup_stored(found["dedup"])
     if "retention" in found:
@@ -229,7 +200,7 @@ def _age_of(name: str, seconds: Any) -> timedelta:
     try:
         return timedelta(seconds=seconds)
     except OverflowError:
-        raise ValueError(f"{name} has more seconds than a timedelta holds; write None for no limit") from None
+        raise ValueError(f"{name} has more seconds than a timedelta holds; write a shorter time") from None
 
 
 @dataclass(frozen=True)
@@ -249,14 +220,9 @@ class Options:
 def dedup_stored(dedup: int | timedelta) -> int | dict[str, float]:
     """Returns the option `dedup` as journal.meta holds it."""
     if isinstance(dedup, timedelta):
-        if dedup <= timedelta(0):
-            raise ValueError(f"dedup must be a number of ids or a timedelta above 0, not {dedup!r}")
+        _check_age("dedup", dedup)
         return {"seconds": dedup.total_seconds()}
-    if isinstance(dedup, bool) or not isinstance(dedup, int):
-        raise TypeError(f"dedup must be a number of ids or a datetime.timedelta, not {dedup!r}")
-    if not 1 <= dedup <= DEDUP_MAX:
-        raise ValueError(f"dedup must be 1 to {DEDUP_MAX} ids, or a timedelta, not {dedup}")
-    return dedup
+    return check_count("dedup", dedup, 1, DEDUP_MAX, what="a number of ids", more=", or a timedelta")
 
 
 def dedup_of(options: dict[str, Any]) -> int | timedelta:

@@ -94,7 +94,10 @@ def resolved(start: Start) -> str | int | datetime:
 
 
 def timestamp_us_of(time: datetime) -> int:
-    """Returns the microseconds since 1970. Raises ValueError for a naive datetime: nobody could tell which instant it means."""
+    """Returns the microseconds since 1970. Raises TypeError for what is not a datetime, and ValueError for a naive one: nobody
+    could tell which instant it means."""
+    if not isinstance(time, datetime):
+        raise TypeError(f"a time must be an aware datetime, not {time!r}")
     if time.tzinfo is None or time.utcoffset() is None:
         raise ValueError(f"{time!r} has no time zone; use an aware datetime, for example datetime.now(timezone.utc)")
     since = time.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)

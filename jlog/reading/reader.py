@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from sys import maxsize
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,7 +14,7 @@ from jlog._core.records.columns import import_pyarrow
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import NEVER, Deadline
 from jlog.errors import JournalError
-from jlog.options import check_lock_timeout, check_timeout
+from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
 from jlog.reading.journal_records import JournalRecords
@@ -23,6 +24,7 @@ from jlog.reading.subscriber import Subscriber
 from jlog.storage.attaching import attached
 from jlog.storage.creation import create_if_missing
 from jlog.storage.damage import Damage
+from jlog.system.arguments import check_count, check_flag, check_timeout
 from jlog.system.filesystem import is_url, journal_path
 from jlog.system.threads import refuse_greenlets
 
@@ -86,6 +88,10 @@ class Reader:
         lock_timeout: float | None = None,
     ) -> None:
         self._lock_timeout = check_lock_timeout(lock_timeout)
+        check_flag("create", create)
+        check_flag("durable_only", durable_only)
+        if not isinstance(archive, (bool, str)):
+            raise TypeError(f"archive must be True, False or the URL of an archive, not {archive!r}")
         self._name = name
         self._waiters: set[Waiter] = set()
         self._subscriber: Subscriber | None = None
@@ -142,9 +148,9 @@ class Reader:
         first record, `max_bytes`. With `end` the batches stop before that sequence. Raises ImportError without pyarrow: pip
         install 'pyjlog[arrow]'."""
         pyarrow = import_pyarrow()
-        _check_limits(max_records, max_bytes)
-        if end is not None and end < 0:
-            raise ValueError(f"a sequence must be 0 or more, not {end}")
+        max_records, max_bytes = check_count("max_records", max_records), check_count("max_bytes", max_bytes)
+        if end is not None:
+            check_count("end", end, 0, what="a sequence")
         self._check_lost()
         return self._source.arrow_batches(max_records, max_bytes, fields_of(columns), end, pyarrow.record_batch)
 
@@ -206,8 +212,8 @@ class Reader:
         GiB, which is what a column of Arrow's holds. It is empty only if no record came within `timeout` seconds (None: waits
         for ever)."""
         # Calls of a few records are frequent: a check that has nothing to say costs no call.
-        if max_records < 1 or max_bytes < 1:
-            _check_limits(max_records, max_bytes)
+        if not (type(max_records) is type(max_bytes) is int and 0 < max_records <= maxsize and 0 < max_bytes <= maxsize):
+            max_records, max_bytes = check_count("max_records", max_records), check_count("max_bytes", max_bytes)
         if timeout != 0 or timeout is False:
             check_timeout("timeout", timeout)
         if self._subscriber is not None:
@@ -217,8 +223,7 @@ class Reader:
     @handing_out
     def read_backward(self, max_records: int) -> list[Record]:
         """Returns at most so many records before the position, newest first. The position moves back before them."""
-        if max_records < 1:
-            raise ValueError(f"max_records must be at least 1, not {max_records}")
+        max_records = check_count("max_records", max_records)
         end = self.position
         found: list[Record] = []
         while len(found) < max_records:
@@ -291,12 +296,7 @@ class Reader:
         at it.
         """
         subscriber = self._named()
-        if sequence is None:
-            sequence = self.position
-        elif isinstance(sequence, bool) or not isinstance(sequence, int):
-            raise TypeError(f"a commit takes a sequence, not {sequence!r}")
-        elif sequence < 0:
-            raise ValueError(f"a sequence must be 0 or more, not {sequence}")
+        sequence = self.position if sequence is None else check_count("sequence", sequence, 0)
         deadline = self._deadline()
         if durable:
             self._sync_journal(sequence, deadline)
@@ -372,8 +372,3 @@ def _archived_records(
             f"{os.fspath(path)}: an archive has no subscribers; read it without a name, and keep reader.position"
         )
     return ArchivedRecords(path, archive, durable_only=durable_only)
-
-
-def _check_limits(max_records: int, max_bytes: int) -> None:
-    if max_records < 1 or max_bytes < 1:
-        raise ValueError(f"max_records and max_bytes must be at least 1, not {max_records} and {max_bytes}")

@@ -52,17 +52,21 @@ def path_of_file(url: str, rest: str) -> str:
     return path
 
 
-def journal_path(path: str | os.PathLike[str]) -> str:
-    """Returns the absolute path. Raises JournalError for a URL, which would become the name of a directory, and ValueError for
-    an empty path, which would become the working directory."""
+def journal_path(path: str | os.PathLike[str], name: str = "path") -> str:
+    """Returns the absolute path. Raises JournalError for a URL, which would become the name of a directory, ValueError for an
+    empty path, which would become the working directory, and TypeError for what is not a path. name: of the argument."""
     if is_url(path) or (isinstance(path, str) and path.lower().startswith("file:/")):
         raise JournalError(
             f"{path} is a URL, but this takes the path of a directory; jlog.open_writer, jlog.open_reader and "
             "jlog.open_journal take URLs of journals and Kafka topics, jlog.Reader and jlog.archive.Archive those of archives"
         )
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a str or a path such as pathlib's, not {path!r}")
     if not text:
-        raise ValueError(EMPTY)
+        raise ValueError(EMPTY if name == "path" else f"{name}: {EMPTY}")
+    if "\0" in text:
+        raise ValueError(f"{name} has a null byte, which no path has: {text!r}")
     return os.path.abspath(text)
 
 

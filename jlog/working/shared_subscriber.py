@@ -16,6 +16,7 @@ from jlog.positions.position_files import SUBSCRIBER, PositionFile
 from jlog.positions.work_files import WINDOW_MAX, DurableCopy, WorkOptions
 from jlog.reading.journal_records import JournalRecords
 from jlog.storage.attaching import attached
+from jlog.system.arguments import check_choice, check_count, check_seconds
 from jlog.system.filesystem import journal_path
 
 BACKOFF_MAX = 10 * 365 * 86_400.0
@@ -24,29 +25,29 @@ BACKOFF_MAX = 10 * 365 * 86_400.0
 def check_options(path: str, given: dict[str, Any]) -> dict[str, Any]:
     """Returns the options that are given for workers of the journal at `path`, checked, as they are stored."""
     found = {name: value for name, value in given.items() if value is not None}
-    if found.get("order", "any") not in ("any", "key"):
-        raise ValueError(f"order must be 'any' or 'key', not {found['order']!r}")
+    check_choice("order", found.get("order", "any"), ("any", "key"))
     for name, most in (("max_attempts", (1 << 32) - 1), ("window", WINDOW_MAX)):
-        value = found.get(name, 1)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} must be an int, not {value!r}")
-        if not 1 <= value <= most:
-            raise ValueError(f"{name} must be from 1 to {most}, not {value}")
+        if name in found:
+            found[name] = check_count(name, found[name], most=most)
     if "backoff" in found:
-        first, longest = (float(seconds) for seconds in found["backoff"])
-        if not 0 <= first <= longest <= BACKOFF_MAX:
-            raise ValueError(
-                f"backoff is (first, most) seconds, from 0 up, and first is not above most: not {found['backoff']!r}"
-            )
-        found["backoff"] = first, longest
+        found["backoff"] = _backoff(found["backoff"])
     if "dead_letters" in found:
-        found["dead_letters"] = os.path.abspath(journal_path(found["dead_letters"]))
+        found["dead_letters"] = journal_path(found["dead_letters"], "dead_letters")
         if os.path.realpath(found["dead_letters"]) == os.path.realpath(path):
             raise ValueError(
                 f"{path} is the journal that is worked on: each dead letter would come as a new record, and be rejected again; "
                 "dead letters need a journal of their own"
             )
     return found
+
+
+def _backoff(given: Any) -> tuple[float, float]:
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise TypeError(f"backoff must be (first, most) seconds, not {given!r}")
+    first, longest = (float(check_seconds("backoff", seconds, BACKOFF_MAX, zero=True)) for seconds in given)
+    if first > longest:
+        raise ValueError(f"backoff is (first, most) seconds, and first is not above most: not {given!r}")
+    return first, longest
 
 
 class SharedSubscriber:

@@ -14,13 +14,14 @@ from jlog._core.work.task import Task
 from jlog._core.work.tasks import TaskSource
 from jlog.care.passed_segments import PassedSegments
 from jlog.errors import DecodeError, JournalClosed, JournalError, LeaseLost, PositionLost
-from jlog.options import check_lock_timeout, check_timeout
+from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import SUBSCRIBER
 from jlog.reading.journal_records import JournalRecords
 from jlog.reading.subscriber import create_if_missing as create_subscriber
 from jlog.storage.creation import create_if_missing
 from jlog.storage.damage import Damage
+from jlog.system.arguments import SECONDS_MAX, check_count, check_flag, check_seconds, check_timeout
 from jlog.system.filesystem import journal_path
 from jlog.typed.codec import Decoder
 from jlog.working.shared_subscriber import SharedSubscriber, check_options
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from jlog.working.asynchronous import AsyncTakes
     from jlog.working.dead_letters import DeadLetters
     from jlog.working.running import Run
+
+THREADS_MAX = 10_000  # of one run()
 
 
 class Worker:
@@ -76,8 +79,9 @@ class Worker:
     ) -> None:
         self._lock_timeout = check_lock_timeout(lock_timeout)
         check_name(name, SUBSCRIBER)
-        if lease is not None and not 0 < lease < 1e9:
-            raise ValueError(f"a lease must be longer than 0 seconds, not {lease!r}")
+        check_flag("create", create)
+        if lease is not None:
+            check_seconds("lease", lease, SECONDS_MAX, more=", or None: as long as this process lives")
         given = check_options(
             journal_path(path),
             {"order": order, "max_attempts": max_attempts, "dead_letters": dead_letters, "backoff": backoff, "window": window},
@@ -146,8 +150,7 @@ class Worker:
         Raises PositionLost once for unfinished records that retention was forced to remove; the next call goes on after them.
         Raises CorruptJournal at damage, until skip_damage().
         """
-        if max_records < 1:
-            raise ValueError(f"max_records must be at least 1, not {max_records}")
+        max_records = check_count("max_records", max_records)
         check_timeout("timeout", timeout)
         if self._lost is not None:
             lost, self._lost = self._lost, None
@@ -245,8 +248,7 @@ class Worker:
 
     async def take_async(self, max_records: int = 1, timeout: float | None = None) -> list[Task]:
         """The same as take(), in the running asyncio loop. A call that is cancelled gives back what it was about to return."""
-        if max_records < 1:
-            raise ValueError(f"max_records must be at least 1, not {max_records}")
+        max_records = check_count("max_records", max_records)
         check_timeout("timeout", timeout)
         return await self._takes().take(max_records, timeout)
 
@@ -271,8 +273,8 @@ class Worker:
         """
         from jlog.working.running import Run
 
-        if threads < 1:
-            raise ValueError(f"threads must be at least 1, not {threads}")
+        threads = check_count("threads", threads, most=THREADS_MAX)
+        check_seconds("grace", grace, zero=True)
         self._run = Run(self._source, self._journal.path, handle)
         try:
             self._run.run(threads, grace)

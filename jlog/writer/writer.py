@@ -14,6 +14,7 @@ from jlog.errors import JournalClosed, JournalLocked, JournalMoved, JournalNotFo
 from jlog.options import Compression, Retention, Roll, Sync, check_lock_timeout
 from jlog.storage.attaching import MetaPolicy
 from jlog.storage.creation import writer_options
+from jlog.system.arguments import check_flag
 from jlog.system.filesystem import journal_path
 from jlog.typed.codec import Codec, encoded, encoded_columns
 from jlog.writer.ids import Ids
@@ -90,6 +91,8 @@ class Writer(writer.Writer):
         if codec is not None and type(self) not in {Writer, TypedWriter}:
             raise TypeError("only jlog.Writer itself takes a codec; a class that is derived from it encodes in its own append")
         path = journal_path(path)
+        check_flag("exclusive", exclusive)
+        check_flag("create", create)
         options = {
             "compression": compression,
             "segment_bytes": segment_bytes,

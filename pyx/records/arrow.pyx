@@ -11,6 +11,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from jlog._core.records.encode cimport iterator_of
+
 cdef extern from "Python.h":
     bint Py_IsInitialized() nogil
 
@@ -36,8 +38,8 @@ def fields_of(columns=None):
     """Returns the fields of these columns, by default of all. Raises ValueError for an unknown name."""
     if columns is None:
         return tuple(FIELDS.values())
-    columns = tuple(columns)
-    unknown = sorted(set(columns) - set(FIELDS))
+    columns = tuple(iterator_of("columns", columns, f"names of {', '.join(FIELDS)}"))
+    unknown = sorted(map(str, set(columns) - set(FIELDS)))
     if unknown or not columns:
         raise ValueError(f"columns must be at least one of {', '.join(FIELDS)}, not {', '.join(unknown) or 'none'}")
     return tuple(FIELDS[name] for name in columns)

@@ -38,6 +38,7 @@ cdef struct StoredBody:
 
 cdef bytes as_bytes(value, str what)
 cdef object time_us_of(timestamp, timestamp_us)
+cdef iterator_of(str name, value, str what)
 
 cdef class EncodedRecords:
     cdef uint8_t *data

@@ -3,12 +3,11 @@ with 0 microseconds from the base time. Under the lock either this number or the
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from operator import index
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -34,12 +33,14 @@ from jlog._core.format.format cimport (
     jlog_store32,
 )
 from jlog.errors import RecordTooLarge
+from jlog.system.arguments import check_count
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     int64_t PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
 
 
+HEADERS = "pairs of str and bytes, or a dict of them"
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _compress = None  # lz4.block.compress; imported at the first use, since a journal without compression does not need it
@@ -66,6 +67,24 @@ cdef bytes as_bytes(value, str what):
         PyBuffer_Release(&view)
 
 
+cdef iterator_of(str name, value, str what):
+    """Iterates over an argument. `what`: what it must be, for errors."""
+    if not isinstance(value, (str, bytes)):
+        try:
+            return iter(value)
+        except TypeError:
+            pass
+    raise TypeError(f"{name} must be {what}, not {value!r:.100}")
+
+
+cdef tuple pair_of(value):
+    try:
+        first, second = value
+        return first, second
+    except (TypeError, ValueError):
+        raise TypeError(f"headers must be {HEADERS}, not contain {value!r:.100}") from None
+
+
 cdef too_large(size):
     return RecordTooLarge(f"a value, a key, and the headers of a record together, have at most {JLOG_VALUE_BYTES_MAX} bytes "
                           f"(1 GiB), not {size}")
@@ -73,7 +92,10 @@ cdef too_large(size):
 
 cdef int64_t as_time_us(timestamp_us) except? -1:
     cdef int overflow = 0
-    cdef int64_t time_us = PyLong_AsLongLongAndOverflow(index(timestamp_us), &overflow)
+    cdef int64_t time_us
+    if type(timestamp_us) is not int:
+        timestamp_us = check_count("timestamp_us", timestamp_us, INT64_MIN, INT64_MAX, what="microseconds since 1970")
+    time_us = PyLong_AsLongLongAndOverflow(timestamp_us, &overflow)
     if overflow:
         raise ValueError(f"timestamp_us must be microseconds since 1970 that fit into 64 bits, not {timestamp_us}")
     return time_us
@@ -86,7 +108,8 @@ cdef object time_us_of(timestamp, timestamp_us):
     if not isinstance(timestamp, datetime):
         raise TypeError(f"timestamp must be an aware datetime, not {timestamp!r}; timestamp_us takes microseconds since 1970")
     if timestamp.utcoffset() is None:
-        raise ValueError(f"{timestamp!r} has no time zone; use an aware datetime, for example datetime.now(timezone.utc)")
+        raise ValueError(f"the timestamp {timestamp!r} has no time zone; use an aware datetime, for example "
+                         "datetime.now(timezone.utc)")
     return (timestamp - EPOCH) // timedelta(microseconds=1)
 
 
@@ -219,9 +242,10 @@ cdef class EncodedRecords:
         cdef const char *text
         cdef uint8_t *at
         cdef int count = 0
-        for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        for pair in headers.items() if isinstance(headers, Mapping) else iterator_of("headers", headers, HEADERS):
+            name, value = <tuple> pair if type(pair) is tuple and len(<tuple> pair) == 2 else pair_of(pair)
             if not isinstance(name, str):
-                raise TypeError(f"a header's name must be str, not {type(name).__name__}")
+                raise TypeError(f"headers: a header's name must be str, not {type(name).__name__}")
             if count == JLOG_HEADERS_MAX:
                 raise ValueError(f"a record has at most {JLOG_HEADERS_MAX} headers")
             count += 1

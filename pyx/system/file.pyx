@@ -9,6 +9,9 @@ import os
 
 from libc.errno cimport EINTR, errno
 
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
 cdef extern from "<fcntl.h>" nogil:
     int openat(int directory, const char *name, int flags, ...)
     enum:
@@ -45,6 +48,9 @@ cdef class OpenFile:
             self.fd = jlog_above_standard(self.fd)
             error = -self.fd if self.fd < 0 else jlog_identify(self.fd, &self.file)
         if error != 0:
+            if self.fd >= 0:  # close() knows only files that it can tell from others
+                close(self.fd)
+                self.fd = -1
             raise OSError(error, os.strerror(error), name)
 
     def __dealloc__(self):

@@ -23,6 +23,7 @@ from jlog._core.work.window cimport (
 )
 
 from jlog.errors import JournalError, LeaseLost
+from jlog.system.arguments import SECONDS_MAX, check_seconds
 
 cdef enum:
     AT_ONCE = 1024  # records finished with the lock taken once
@@ -52,9 +53,9 @@ cdef class Task(Record):
     def nack(self, *, delay=None, reason="") -> None:
         """Gives the record back after a failed attempt, to be handed out again in `delay` seconds; None: after the subscriber's
         backoff. After the last attempt it is rejected instead, for this reason. Raises LeaseLost as ack() does."""
-        cdef int64_t delay_us = -1 if delay is None else <int64_t> (delay * 1e6)
-        if delay is not None and delay < 0:
-            raise ValueError(f"a delay must be 0 seconds or more, not {delay}")
+        cdef int64_t delay_us = -1
+        if delay is not None:
+            delay_us = <int64_t> (check_seconds("delay", delay, SECONDS_MAX, zero=True) * 1e6)
         if self.state == HELD and self.holder.has_no_attempt_left(self):
             self.holder.policy.reject(self, reason)
         else:
@@ -82,7 +83,7 @@ cdef class Task(Record):
 
     def extend(self, lease_seconds) -> None:
         """Lets the lease end in so many seconds from now. Raises LeaseLost as ack() does."""
-        self.holder.extend(self, <int64_t> (lease_seconds * 1e6))
+        self.holder.extend(self, <int64_t> (check_seconds("lease_seconds", lease_seconds, SECONDS_MAX) * 1e6))
 
     def __enter__(self):
         return self

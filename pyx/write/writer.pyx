@@ -1,6 +1,7 @@
 """The compiled part of a Writer: the path of every append."""
 
 import os
+from collections.abc import Mapping
 from functools import partial
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -8,7 +9,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset, strcmp
 
 from jlog._core.write.attachment cimport Attachment
-from jlog._core.records.encode cimport EncodedRecords, as_bytes, time_us_of
+from jlog._core.records.encode cimport EncodedRecords, as_bytes, iterator_of, time_us_of
 from jlog._core.format.format cimport JLOG_ID_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.write.ingest cimport ingest
 from jlog._core.system.lock cimport Deadline
@@ -148,15 +149,15 @@ cdef class Writer(Appender):
     def append(self, value, /, *, key=None, headers=None, timestamp_us=None, id=None, timestamp=None):
         """Appends one record and returns its sequence. Readers see the record from then on.
 
-        value: any contiguous bytes-like object of at most 1 GiB, copied; None is Kafka's tombstone.
-        key: bytes-like or None.
-        headers: pairs of str and bytes-like or None, or a dict of them.
-        timestamp_us: microseconds since 1970, 64 bits, stored as given; None: the clock's time, which never runs backwards
-            within a journal.
-        timestamp: the same as an aware datetime, in place of timestamp_us.
-        id: 1 to 255 bytes. If one of the last records with an id (the journal's option `dedup`) has the same one, nothing is
-            appended, and the sequence of that record is returned, also where it was removed since. It survives what the
-            records survive. The id is kept in the header `jlog.id`, and Record.id is it.
+        value: Buffer | None; any contiguous bytes-like object of at most 1 GiB, copied. None is Kafka's tombstone.
+        key: Buffer | None.
+        headers: Iterable[tuple[str, Buffer | None]] | Mapping[str, Buffer | None] | None.
+        timestamp_us: int | None; microseconds since 1970, 64 bits, stored as given. None: the clock's time, which never runs
+            backwards within a journal.
+        timestamp: datetime | None; the same as an aware datetime, in place of timestamp_us.
+        id: Buffer | None; 1 to 255 bytes. If one of the last records with an id (the journal's option `dedup`) has the same
+            one, nothing is appended, and the sequence of that record is returned, also where it was removed since. It survives
+            what the records survive. The id is kept in the header `jlog.id`, and Record.id is it.
         Raises JournalClosed, JournalLocked (lock_timeout), RecordTooLarge, TypeError, or OSError (a full disk: once there is
         space again the next append works); the record is then not appended. A KeyboardInterrupt leaves the record appended or
         not, never half. With sync="append" an OSError of the sync itself, or a JournalLocked that says so, leaves it appended
@@ -257,13 +258,15 @@ cdef class Writer(Appender):
         """Appends all of `values`, or none: readers see them together, and a crash leaves all or nothing. Returns the
         sequence of the first record.
 
-        values: an iterable of values as append takes them, at most 1.5 GiB together; or of records, such as jlog.NewRecord.
-        keys, headers, timestamps_us: None, or one entry for each value, as append takes it.
-        state: {bytes: bytes}: small named values that are stored atomically with the records. Journal.state() reads them. A
-            value of None deletes the key. The whole state has at most 64 KiB, keys included.
+        values: Iterable[Buffer | None] | Iterable[_Record]; at most 1.5 GiB together. Records are such as jlog.NewRecord.
+        keys: Iterable[Buffer | None] | None; one entry for each value, as append takes it. So with the next two.
+        headers: Iterable[_Headers | None] | None.
+        timestamps_us: Iterable[int | None] | None.
+        state: Mapping[bytes, Buffer | None] | None; small named values that are stored atomically with the records.
+            Journal.state() reads them. A value of None deletes the key. The whole state has at most 64 KiB, keys included.
         Without values and state nothing is written. Raises as append does; ValueError for columns of unequal length.
         """
-        cdef tuple items = tuple(values)
+        cdef tuple items = items_of(values)
         cdef EncodedRecords body
         self.ensure_open()
         columns = [check_column(name, column, len(items)) for name, column in
@@ -314,8 +317,7 @@ cdef class Writer(Appender):
         """
         cdef Attachment attachment
         cdef Deadline deadline = self.deadline()
-        entries = {as_bytes(key, "a key of state"): None if value is None else as_bytes(value, "a value of state")
-                   for key, value in (state or {}).items()}
+        entries = state_of(state or {})
         attachment = self.opened()
         attachment.pin()
         try:
@@ -517,10 +519,16 @@ cdef bytes as_id(id):
     return found
 
 
+cdef tuple items_of(values):
+    if type(values) is list or type(values) is tuple:
+        return tuple(values)
+    return tuple(iterator_of("values", values, "an iterable of values; append() takes one alone"))
+
+
 cdef list check_column(name, column, count):
     if column is None:
         return None
-    column = list(column)
+    column = list(iterator_of(name, column, "None, or one entry for each value"))
     if len(column) != count:
         raise ValueError(f"{name} has {len(column)} entries and values has {count}; give one for each value")
     return column
@@ -548,10 +556,14 @@ cdef tuple plain_items(tuple items):
 
 cdef dict add_state(EncodedRecords body, state):
     """Adds a state record for each entry to the body. Returns the entries as bytes."""
-    entries = {}
-    for key, value in state.items():
-        key = as_bytes(key, "a key of state")
-        value = None if value is None else as_bytes(value, "a value of state")
+    entries = state_of(state)
+    for key, value in entries.items():
         body.add_state(key, value)
-        entries[key] = value
     return entries
+
+
+cdef dict state_of(state):
+    if not isinstance(state, Mapping):
+        raise TypeError(f"state must be a dict of bytes, not {state!r:.100}")
+    return {as_bytes(key, "a key of state"): None if value is None else as_bytes(value, "a value of state")
+            for key, value in state.items()}

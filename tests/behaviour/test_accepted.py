@@ -68,7 +68,7 @@ def test_every_option_that_is_accepted_reads_back(tmp_path_factory, fields, sync
 
 @pytest.mark.parametrize("field", ["max_age", "subscriber_max_age"])
 def test_an_age_that_cannot_be_kept_is_refused(field):
-    with pytest.raises(ValueError, match=f"{field} has more seconds than .* None for no limit"):
+    with pytest.raises(ValueError, match=f"{field} has more seconds than a timedelta holds"):
         jlog.Retention(**{field: timedelta.max})
 
 

@@ -28,8 +28,8 @@ REFUSED = {
     "roll": ("fortnightly", ValueError, "never"),
     "sync": ("always", ValueError, "none"),
     "sync_interval": (0, ValueError, "above 0"),
-    "segment_bytes": (4095, ValueError, "4096 .4 KiB."),
-    "precommit": (4095, ValueError, "4096 .4 KiB."),
+    "segment_bytes": (4095, ValueError, "from 4096 .*4 KiB"),
+    "precommit": (4095, ValueError, "from 4096 .*4 KiB"),
     "lock_timeout": (-1, ValueError, "at least 0"),
     "retention": ({"delete_read": True}, TypeError, "jlog.Retention"),
 }

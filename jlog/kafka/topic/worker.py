@@ -20,8 +20,8 @@ from jlog.kafka.client.errors import BrokerError, at_once, code_of, told
 from jlog.kafka.client.records import KafkaRecord
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import parse
-from jlog.options import check_timeout
 from jlog.positions.names import check_name, check_new_name
+from jlog.system.arguments import check_timeout
 
 SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard, and an ack in another thread waits no longer
 START, ISOLATION = "share.auto.offset.reset", "share.isolation.level"  # settings of a share group
