@@ -14,7 +14,9 @@ from torture.sequences import SEEN, Sequences
 
 TORTURE = Path(__file__).parents[2] / "tools" / "torture.py"
 # The rounds of this seed end with a reboot, a kill and a reboot, a pause, and in order.
-SMALL = ["--seed", "2242", "--lives", "1", "--rounds", "4", "--round-seconds", "1", "--producers", "2"]
+SMALL = ["--seed", "2242", "--lives", "1", "--rounds", "4", "--round-seconds", "1", "--producers", "2", "--raising", "0"]
+# The rounds of this one end with a pause, a kill, and in order.
+RAISING = ["--seed", "4", "--lives", "1", "--rounds", "3", "--round-seconds", "1", "--raising", "2", "--journals", "1"]
 EVENTS = r"(\d+) kills, (\d+) stops, (\d+) times with failing system calls, .* (\d+) reboots, (\d+) copies opened"
 
 
@@ -27,6 +29,16 @@ def test_everything_at_once_keeps_what_was_acknowledged(tmp_path):
     counts = re.search(EVENTS, done.stdout)
     assert counts is not None, done.stdout
     assert all(int(count) for count in counts.groups()), done.stdout
+
+
+@pytest.mark.usefixtures("failpoints")
+def test_signal_handlers_that_raise_lose_no_record_and_leave_nothing_open(tmp_path):
+    command = [sys.executable, str(TORTURE), *RAISING, "--producers", "1", "--subscribers", "0", "--path", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = re.search(r"([\d,]+) calls interrupted", done.stdout)
+    assert counts is not None, done.stdout
+    assert counts[1] != "0", done.stdout
 
 
 def test_a_seed_plans_the_same_faults_again():
@@ -43,6 +55,12 @@ def accounts():
     found = Accounts()
     found.hear_writer("w", ["+ 0 1 0 0 000000aa", "+ 1 2 1 0 000000bb 000000cc", "- 2"])
     return found
+
+
+def test_a_unit_that_was_interrupted_may_be_there_or_not(accounts):
+    accounts.hear_writer("w", ["? 3", "+ 4 1 3 0 000000dd"])
+    assert accounts.may_exist("w", 3)
+    assert not accounts.may_exist("w", 2)
 
 
 def subscriber(accounts, *lines):

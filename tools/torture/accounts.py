@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class WriterAccount:
     last: int = -1  # unit about which a line was written
     failed: set[int] = field(default_factory=set)
+    interrupted: set[int] = field(default_factory=set)  # units that may be there as a whole, or not at all
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Accounts:
         self.gaps: set[tuple[int, int]] = set()  # every gap that the journal has ever stated
         self.history = History(self.sequences, is_keyed=is_keyed)
         self.once: dict[str, int] = {}  # id -> sequence
+        self.interrupted = 0  # calls
 
     # --- Writers -------------------------------------------------------------------------------------------------
 
@@ -54,12 +56,15 @@ class Accounts:
             if kind == "!":
                 self._error(words)
                 continue
+            if kind == "i":
+                self.interrupted += 1
+                continue
             if kind in ("@", "="):
                 self._hear_once(writer, kind, words)
                 continue
             account.last = int(words[0])
-            if kind == "-":
-                account.failed.add(account.last)
+            if kind in ("-", "?"):
+                (account.failed if kind == "-" else account.interrupted).add(account.last)
                 continue
             parts, sequence, has_state = map(int, words[1:4])
             digests = words[4:]
@@ -87,8 +92,9 @@ class Accounts:
 
     def may_exist(self, writer: str, unit: int) -> bool:
         """Returns whether a record that was never acknowledged may have this content: it belongs to the call in which its
-        writer was killed."""
-        return unit == self.writers.get(writer, WriterAccount()).last + 1
+        writer was killed, or to one that was interrupted."""
+        account = self.writers.get(writer, WriterAccount())
+        return unit == account.last + 1 or unit in account.interrupted
 
     def _error(self, words: list[str]) -> None:
         self.errors[int(words[0])] = self.errors.get(int(words[0]), 0) + 1
@@ -103,6 +109,8 @@ class Accounts:
             kind, *words = line.split()
             if kind == "!":
                 self._error(words)
+            elif kind == "i":
+                self.interrupted += 1
             elif kind == "r":
                 self._read(seat, int(words[0]), words[1:])
             elif kind == "o":

@@ -55,7 +55,7 @@ def threads_of(spec: dict[str, Any], gate: Gate) -> list[Callable[[], None]]:
     return [lambda: play(spec, gate, log)]
 
 
-def guarded(run: Callable[[], None], gate: Gate) -> None:
+def guarded(run: Callable[[], None], gate: Gate | None) -> None:
     """Ends the child at an error that a thread does not expect. SystemExit is one too: it would end the thread without a
     report, and the gate would wait for that thread."""
     try:
@@ -64,17 +64,28 @@ def guarded(run: Callable[[], None], gate: Gate) -> None:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-    gate.left()
+    if gate is not None:
+        gate.left()
 
 
 def play(spec: dict[str, Any]) -> None:
     """Obeys commands until the child is told to end. The first answer says that it has begun."""
     sys.setswitchinterval(spec["switch_seconds"])
     gate = Gate(spec["threads"])
-    threads = [threading.Thread(target=guarded, args=(run, gate), daemon=True) for run in threads_of(spec, gate)]
-    assert len(threads) == spec["threads"]
-    for thread in threads:
-        thread.start()
+    runs = threads_of(spec, gate)
+    assert len(runs) == spec["threads"]
+    if spec["raising"]:  # a signal's handler runs in the main thread: this is the one that works
+        listener = threading.Thread(target=guarded, args=(lambda: obey(gate), None), daemon=True)
+        listener.start()
+        guarded(runs[0], gate)
+        listener.join()
+        return
+    for run in runs:
+        threading.Thread(target=guarded, args=(run, gate), daemon=True).start()
+    obey(gate)
+
+
+def obey(gate: Gate) -> None:
     os.write(1, b"null\n")
     for line in open(0, closefd=False):  # noqa: SIM115 - a standard input of its own
         word, _, rest = line.strip().partition(" ")
@@ -88,8 +99,7 @@ def play(spec: dict[str, Any]) -> None:
             gate.open()
         elif word == "end":
             gate.end()
-            for thread in threads:
-                thread.join()
+            gate.wait_for_all()
             os.write(1, b"null\n")
             return
         os.write(1, json.dumps(answer).encode() + b"\n")

@@ -185,6 +185,7 @@ class Counts:
     full: int = 0
     copies: int = 0
     reboots: int = 0
+    interrupted: int = 0  # calls whose caller got the exception of a signal's handler
     children: int = 0
     raised: dict[int, int] = field(default_factory=dict)
 

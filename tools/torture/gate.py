@@ -40,6 +40,11 @@ class Gate:
         self.ending = True
         self.open()
 
+    def wait_for_all(self) -> None:
+        """Waits until every thread has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._threads == 0)
+
     def left(self) -> None:
         """Counts a thread that has ended."""
         with self._changed:

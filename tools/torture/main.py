@@ -53,6 +53,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--producers", type=int, default=Size.producers, help="of each journal: %(default)s")
     parser.add_argument("--subscribers", type=int, default=Size.subscribers, help="of each journal: %(default)s")
     parser.add_argument("--workers", type=int, default=Size.workers, help="of each journal: %(default)s")
+    parser.add_argument("--raising", type=int, default=Size.raising, help="of each journal, twice: %(default)s")
     parser.add_argument("--rounds", type=int, default=Size.rounds, help="of each life: %(default)s")
     parser.add_argument("--round-seconds", type=float, default=Size.round_seconds, help="%(default)s")
     parser.add_argument("--faults", type=float, default=Size.faults_a_second, help="a second: %(default)s")
@@ -98,6 +99,7 @@ def _run(options: argparse.Namespace, path: Path, stack: ExitStack) -> bool:
         producers=options.producers,
         subscribers=options.subscribers,
         workers=options.workers,
+        raising=options.raising,
         rounds=rounds,
         round_seconds=options.round_seconds,
         faults_a_second=options.faults,
@@ -133,6 +135,7 @@ def _summary(counts: Counts, seconds: float, first_life: int) -> None:
         f"{counts.records:,} records, read {counts.reads:,} times\n"
         f"{counts.kills:,} kills, {counts.stops:,} stops, {counts.errors:,} times with failing system calls, "
         f"{counts.full:,} times with a full disk, {counts.reboots:,} reboots, {counts.copies:,} copies opened\n"
+        f"{counts.interrupted:,} calls interrupted by a signal's handler that raised\n"
         f"what was raised: {raised or 'nothing'}",
         file=sys.stdout,
     )

@@ -108,6 +108,7 @@ class Size:
     producers: int = 3
     subscribers: int = 4
     workers: int = 2
+    raising: int = 1  # producers and subscribers each, in whose calls a signal's handler raises
     rounds: int = 16
     round_seconds: float = 3.0
     faults_a_second: float = 3.0
@@ -147,6 +148,11 @@ class Plan:
                 spec["subscriber"] = f"{journal}-s{i}"
             spec["may_lose"] = journal == "lossy" or (not named and kind != "archive")
             places.append(Place(f"{journal}-s{i}", "subscriber", journal, i == 0, spec))
+        for i in range(self.size.raising):
+            spec = {"retentions": retentions, "pause_seconds": 0.0, "raising": True}
+            places.append(Place(f"{journal}-rp{i}", "producer", journal, i == 0, spec))
+            spec = {"kind": "named", "subscriber": f"{journal}-rs{i}", "may_lose": journal == "lossy", "raising": True}
+            places.append(Place(f"{journal}-rs{i}", "subscriber", journal, i == 0, spec))
         may_lose = {"may_lose": journal == "lossy"}
         places += [Place(f"{journal}-w{i}", "worker", journal, i == 0, may_lose) for i in range(self.size.workers)]
         places.append(Place(f"{journal}-k0", "keeper", journal, False, {}))
@@ -177,6 +183,7 @@ class Plan:
         name = f"{place.name}.{incarnation}"
         chance = Random(f"child {self.seed} {name}")
         spec = {
+            "raising": False,
             **place.spec,
             "role": place.role,
             "without": sorted(self.size.without),
@@ -188,7 +195,7 @@ class Plan:
             "failpoints": "" if place.steady else self._born_with(chance),
         }
         if place.role == "producer":
-            spec["threads"] = chance.choice((1, 2, 3))
+            spec["threads"] = 1 if spec["raising"] else chance.choice((1, 2, 3))
             spec["objects"] = chance.choice((1, spec["threads"]))
             spec["writers"] = [f"{place.name}{'abc'[i]}.{incarnation}" for i in range(spec["threads"])]
         elif place.role == "worker":

@@ -1,13 +1,15 @@
 """A producer: threads that append in all ways, and write down the acknowledgements.
 
 A thread's lines: `+ unit parts sequence has_state digests…` was acknowledged; `~ …` is in the journal and perhaps not durable;
-`- unit` has raised, and none of it may ever be read; `@ id` is about to be appended, and may be there already;
-`= id sequence digest` was acknowledged; `! errno` is the error that was raised.
+`- unit` has raised, and none of it may ever be read; `? unit` was interrupted, and is there as a whole or not at all;
+`@ id` is about to be appended, and may be there already;
+`= id sequence digest` was acknowledged; `! errno` is the error that was raised; `i` a call was interrupted.
 """
 
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import pickle
 import re
@@ -18,6 +20,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import jlog
+from torture.raising import Interrupted, Raising
 from torture.records import EXPECTED, Content, contents_of
 
 if TYPE_CHECKING:
@@ -69,6 +72,7 @@ class Thread:
         self._chance = Random(f"{spec['seed']} {name}")
         self._mine = self._chance.randrange(len(shared))
         self._unit = 0
+        self._raising = Raising(self._chance if spec["raising"] else None, log)
         self._actions = {name: found for name, found in self._all_actions().items() if name not in spec["without"]}
 
     def _all_actions(self) -> dict[str, tuple[int, Callable[[jlog.Writer], None]]]:
@@ -79,9 +83,9 @@ class Thread:
             "extend": (30, self._extend),
             "arrow": (6, self._extend_arrow),
             "ingest": (2, self._ingest),
-            "flush": (4, lambda writer: writer.flush()),
-            "sync": (3, lambda writer: writer.sync()),
-            "roll": (2, lambda writer: writer.roll()),
+            "flush": (4, lambda writer: self._raising.call(writer.flush)),
+            "sync": (3, lambda writer: self._raising.call(writer.sync)),
+            "roll": (2, lambda writer: self._raising.call(writer.roll)),
             "close": (2, self._close),
             "drop": (1, lambda _: self._drop()),
             "pickle": (1, self._pickle),
@@ -93,6 +97,8 @@ class Thread:
         ((_, action),) = self._chance.choices(actions, [weight for weight, _ in actions])
         try:
             action(self._writer())
+        except Interrupted:
+            gc.collect()  # what was interrupted may hold a lock as long as its frames are there
         except jlog.JournalClosed:
             self._shared[self._mine] = None  # another thread has closed it
         except (jlog.JournalFull, jlog.JournalLocked):
@@ -134,7 +140,9 @@ class Thread:
         with self._opening:
             writer = self._shared[self._mine]
             if writer is None:
-                writer = self._shared[self._mine] = jlog.Writer(self._spec["path"], **self._options())
+                options = self._options()
+                writer = self._raising.call(lambda: jlog.Writer(self._spec["path"], **options))
+                self._shared[self._mine] = writer
             return writer
 
     def _options(self) -> dict[str, Any]:
@@ -154,7 +162,7 @@ class Thread:
 
     def _close(self, writer: jlog.Writer) -> None:
         self._shared[self._mine] = None
-        writer.close()
+        self._raising.call(writer.close)
 
     def _drop(self) -> None:
         """Opens a writer that no other thread closes."""
@@ -204,7 +212,10 @@ class Thread:
         unit, told = self._unit, [int(has_state), *(f"{content.digest:08x}" for content in contents)]
         self._unit += 1
         try:
-            sequence = call()
+            sequence = self._raising.call(call)
+        except Interrupted:
+            self._log("?", unit)
+            raise
         except (jlog.JournalError, OSError) as error:
             found = NOT_DURABLE.search(str(error))
             if found:
@@ -238,7 +249,7 @@ class Thread:
         )
         more = {"key": content.key, "headers": content.headers, "timestamp_us": content.timestamp_us}
         self._log("@", identity)
-        sequence = writer.append(content.value, id=identity.encode(), **more)
+        sequence = self._raising.call(lambda: writer.append(content.value, id=identity.encode(), **more))
         self._log("=", identity, sequence, f"{content.digest:08x}")
 
     def _extend(self, writer: jlog.Writer) -> None:

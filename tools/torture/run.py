@@ -191,6 +191,9 @@ class Life:
         lines = (self.logs / "faults.jsonl").read_text().splitlines()
         return "\n".join(lines[-12:])
 
+    def interrupted(self) -> int:
+        return sum(accounts.interrupted for accounts in self._accounts.values())
+
     def raised(self) -> dict[int, int]:
         """Returns errno -> number of times."""
         found: dict[int, int] = {}
@@ -257,6 +260,7 @@ class Run:
             _report(error, life, self._seed, number)
             return False
         finally:
+            self.counts.interrupted += life.interrupted()
             for what, times in life.raised().items():
                 self.counts.raised[what] = self.counts.raised.get(what, 0) + times
         for path in {directory, logs}:

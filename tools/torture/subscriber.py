@@ -2,17 +2,19 @@
 
 Its lines: `o position` was opened there; `r first digests…` records one after the other; `C n` is about to commit, `c n` has
 committed; `k n` and `K n` the same for its checkpoint; `w` is about to rewind, `W n` has rewound, to there; `l n` the position
-was lost, and it goes on at n; `! errno` is the error that was raised.
+was lost, and it goes on at n; `! errno` is the error that was raised; `i` a call was interrupted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import jlog
+from torture.raising import Interrupted, Raising
 from torture.records import EXPECTED, check_record
 
 if TYPE_CHECKING:
@@ -44,10 +46,14 @@ def saw(log: Log, records: Iterable[jlog.Record]) -> None:
 
 def subscribe(spec: dict[str, Any], gate: Gate, log: Log) -> None:
     chance = Random(f"{spec['seed']} {spec['name']}")
+    raising = Raising(chance if spec["raising"] else None, log)
     guard = time.monotonic() + BUSY_SECONDS
     while gate.is_open():
         try:
-            reader = _open(spec, chance)
+            reader = raising.call(lambda: _open(spec, chance))
+        except Interrupted:
+            gc.collect()  # an object that was about to come back has the name
+            continue
         except jlog.SubscriberBusy:
             if time.monotonic() > guard:
                 raise
@@ -57,7 +63,7 @@ def subscribe(spec: dict[str, Any], gate: Gate, log: Log) -> None:
             expected(error, log)
             continue
         with reader:
-            _read(reader, spec, gate, log, chance)
+            _read(reader, spec, gate, log, chance, raising)
         guard = time.monotonic() + BUSY_SECONDS
 
 
@@ -80,16 +86,21 @@ def expected(error: Exception, log: Log) -> None:
     time.sleep(WAIT_SECONDS)
 
 
-def _read(reader: jlog.Reader, spec: dict[str, Any], gate: Gate, log: Log, chance: Random) -> None:
-    """Reads with one Reader, until it is time for another."""
+def _read(reader: jlog.Reader, spec: dict[str, Any], gate: Gate, log: Log, chance: Random, raising: Raising) -> None:
+    """Reads with one Reader, until it is time for another: also after a commit, or a rewind, that was interrupted."""
     log("o", reader.position)
     turns = chance.randrange(20, 400)
     while gate.is_open() and turns:
         turns -= 1
         try:
-            _step(reader, log, chance)
+            if spec["raising"]:
+                _interrupted_step(reader, log, chance, raising)
+            else:
+                _step(reader, log, chance)
             if spec["subscriber"]:
-                _commit(reader, spec["subscriber"], log, chance)
+                _commit(reader, spec["subscriber"], log, chance, raising)
+        except Interrupted:
+            return
         except jlog.PositionLost:
             if not spec["may_lose"]:
                 raise
@@ -120,6 +131,25 @@ def _step(reader: jlog.Reader, log: Log, chance: Random) -> None:
         saw(log, reader.read(chance.choice((1, 10, 500)), timeout=WAIT_SECONDS))
 
 
+def _interrupted_step(reader: jlog.Reader, log: Log, chance: Random, raising: Raising) -> None:
+    """Reads in one way, of which each call may be interrupted."""
+    way = chance.randrange(3)
+    if way == 0:
+        batch = raising.next_of(reader, lambda: reader.read(chance.choice((1, 10, 500)), timeout=WAIT_SECONDS))
+        saw(log, batch or ())
+        return
+    records = iter(reader) if way == 1 else reader.follow(timeout=WAIT_SECONDS)
+    found: list[jlog.Record] = []
+    try:
+        for _ in range(100):
+            record = raising.next_of(reader, lambda: next(records, None))
+            if record is None:
+                break
+            found.append(record)
+    finally:
+        saw(log, found)
+
+
 async def _follow(reader: jlog.Reader, log: Log) -> None:
     found: list[jlog.Record] = []
     try:
@@ -131,21 +161,21 @@ async def _follow(reader: jlog.Reader, log: Log) -> None:
         saw(log, found)
 
 
-def _commit(reader: jlog.Reader, name: str, log: Log, chance: Random) -> None:
+def _commit(reader: jlog.Reader, name: str, log: Log, chance: Random, raising: Raising) -> None:
     do = chance.random()
     if do < 0.6:
         to = reader.position
         log("C", to)
-        reader.commit(durable=do < 0.1)
+        raising.call(lambda: reader.commit(durable=do < 0.1))
         log("c", to)
     elif do < 0.7:
         log("k", reader.position)
-        reader.checkpoint(name)
+        raising.call(lambda: reader.checkpoint(name))
         log("K", reader.position)
     elif do < 0.73:
         log("w")
         try:
-            reader.rewind(name)
+            raising.call(lambda: reader.rewind(name))
         except jlog.CheckpointNotFound:
             return
         log("W", reader.position)
