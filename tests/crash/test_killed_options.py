@@ -10,6 +10,7 @@ import pytest
 
 import jlog
 from crash.tampering import another_boot, copy
+from jlog.system import files
 from processes.units import read_all
 
 OLD = {
@@ -46,6 +47,8 @@ def die_at(number, calls=CALLS):
 
     for name in calls:
         setattr(os, name, dying(name, getattr(os, name)))
+    if "open" in calls:
+        files.OpenFile = dying("open", files.OpenFile)
 
 
 def change_options(path, number):

@@ -102,7 +102,7 @@ def _scan(journal: str, options: dict[str, Any]) -> Scan:
 
 
 def _run(statement: str, scans: dict[str, Scan], format_name: str, output: str | None) -> None:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import ThreadPoolExecutor, wait
 
     from jlog.query.duckdb_plan import connected
 
@@ -112,10 +112,13 @@ def _run(statement: str, scans: dict[str, Scan], format_name: str, output: str |
         part = stack.enter_context(nullcontext() if output is None else _appearing(output))
         # DuckDB does not look for signals while it works, so it works in another thread than they come to.
         pool = stack.enter_context(ThreadPoolExecutor(1))
+        running = pool.submit(_write, connection, statement, scans, format_name, part)
         try:
-            pool.submit(_write, connection, statement, scans, format_name, part).result()
+            running.result()
         except BaseException:
-            connection.interrupt()
+            while not running.done():  # DuckDB forgets what comes before a statement, or between two of them
+                connection.interrupt()
+                wait([running], timeout=0.1)
             raise
 
 
