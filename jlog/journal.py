@@ -35,6 +35,7 @@ from jlog.positions.names import Start, check_name, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, PositionFile
 from jlog.positions.start import find_start, find_time
 from jlog.reading.reader import Reader
+from jlog.storage.attaching import attached
 from jlog.storage.creation import create_journal
 from jlog.storage.damage import Damage, walk_segment
 from jlog.storage.gaps import Gaps
@@ -314,6 +315,16 @@ class Journal:
         archive = archive_of(self._path, meta)
         roll_if_due(self._path, deadline)
         return list(archive_sealed(self._path, meta, archive, deadline=deadline, progress=progress))
+
+    def sync(self) -> None:
+        """Makes all records so far survive a power loss, and all that workers have finished so far. Raises SubscriberBusy where
+        a Reader has the name of workers whose finishes are not synced."""
+        from jlog.working.syncing import sync_finishes  # most programs do not need it
+
+        deadline = self._deadline()
+        with attached(self._path, deadline) as attachment:
+            attachment.sync(deadline)
+        sync_finishes(self._path, self._meta, self._lock_timeout)
 
     def verify(self, *, progress: Progress = lambda _: None) -> Report:
         """Reads and checks every retained byte. Changes nothing, and needs no lock. Calls `progress` with each number of bytes

@@ -36,8 +36,8 @@ jlog.kafka
 jlog.kafka.topic jlog.kafka.ends
 jlog.kafka.client
 jlog.flow
-jlog.working
 jlog.journal
+jlog.working
 jlog.repair
 jlog.writer jlog.reading
 jlog.care

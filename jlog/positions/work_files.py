@@ -138,16 +138,21 @@ def copy_options(path: str, meta: Meta, target: str, names: Iterable[str]) -> No
                 write(target, meta, name, DurableCopy(copy.options))
 
 
-def shared_work(path: str, meta: Meta, name: str, oldest: int, lag: int) -> SharedWork | None:
-    """Returns how the records of a shared subscriber stand; None for a subscriber that has no window in this boot."""
+def window_of(path: str, meta: Meta, name: str) -> dict[str, Any] | None:
+    """Returns what the subscriber's window states; None if it has none in this boot."""
     try:
         file = PositionFile(path, meta, SUBSCRIBER, name)
     except LookupError:
         return None  # removed in the meantime
     try:
-        found = look(path, meta.uuid, name, file.lock_file)
+        return look(path, meta.uuid, name, file.lock_file)
     finally:
         file.close()
+
+
+def shared_work(path: str, meta: Meta, name: str, oldest: int, lag: int) -> SharedWork | None:
+    """Returns how the records of a shared subscriber stand; None for a subscriber that has no window in this boot."""
+    found = window_of(path, meta, name)
     if found is None:
         return None
     workers = found["workers"]

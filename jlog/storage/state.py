@@ -5,6 +5,7 @@ from __future__ import annotations
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import SegmentFile
 from jlog.errors import CorruptJournal
+from jlog.storage.meta import read_meta
 
 
 def read_state(path: str, uuid: bytes, cursor: Cursor) -> dict[bytes, bytes]:
@@ -20,3 +21,9 @@ def read_state(path: str, uuid: bytes, cursor: Cursor) -> dict[bytes, bytes]:
         except (CorruptJournal, FileNotFoundError):
             if cursor.end_place == place:
                 raise  # else another file has the segment's name by now, or retention has removed it
+
+
+def state_of(path: str) -> dict[bytes, bytes]:
+    """Returns the same of the journal at the absolute `path`, which it opens for that."""
+    uuid = read_meta(path).uuid
+    return read_state(path, uuid, Cursor(path, uuid))

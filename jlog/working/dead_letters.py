@@ -8,7 +8,7 @@ from jlog._core.system.lock import Deadline, Mutex
 from jlog._core.work.task import Task
 from jlog._core.work.tasks import TaskSource
 from jlog._core.work.window import REJECTING_BYTE
-from jlog.journal import Journal
+from jlog.storage.state import state_of
 from jlog.working.shared_subscriber import SharedSubscriber
 from jlog.writer import Writer
 
@@ -44,7 +44,7 @@ class DeadLetters:
         if self._writer is None:
             self._writer = Writer(path)
         rewinds = self._subscriber.rewinds
-        stored = json.loads(Journal(path).state().get(self._key, b"[0]"))
+        stored = json.loads(state_of(path).get(self._key, b"[0]"))
         if stored[0] != rewinds:
             stored = [rewinds]  # those letters are of records that may be rejected anew
         if task.sequence not in stored[1:]:

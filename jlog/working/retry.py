@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator
 
 from jlog.errors import JournalError
-from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.record import Record
+from jlog.storage.meta import read_meta
+from jlog.storage.state import state_of
+from jlog.system.filesystem import journal_path
 from jlog.working.dead_letters import HEADERS, JOURNAL
 from jlog.writer import Writer
 
@@ -22,7 +24,7 @@ def retry(dead: str | os.PathLike[str], journal: str | os.PathLike[str] | None =
     The position goes into the state of the journal, together with the records. So a retry that is killed anywhere may be made
     again, and appends no letter twice.
     """
-    key = f"jlog.{SUBSCRIBER}:{Journal(dead).uuid}".encode()
+    key = f"jlog.{SUBSCRIBER}:{read_meta(journal_path(dead)).uuid.hex()}".encode()
     with Reader(dead, SUBSCRIBER) as reader:
         count = 0
         for target, letters in _by_target(reader, journal):
@@ -56,7 +58,7 @@ def _journal_of(letter: Record) -> str:
 
 
 def _append(target: str, key: bytes, letters: list[Record]) -> int:
-    after = int(Journal(target).state().get(key, b"0"))  # raises where there is no journal: none is created here
+    after = int(state_of(journal_path(target)).get(key, b"0"))  # raises where there is no journal: none is created here
     left = [letter for letter in letters if letter.sequence >= after]
     if left:
         with Writer(target) as writer:

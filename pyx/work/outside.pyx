@@ -40,7 +40,7 @@ def look(path not None, bytes uuid not None, str name not None, LockFile locks n
             return None
         return {"oldest": header.oldest, "stored": header.stored, "next": header.next, "used": header.used,
                 "delayed": header.delayed, "limit": header.limit, "workers": workers, "takes": header.takes,
-                "finishes": header.finishes, "failures": header.failures, "rejections": header.rejections,
-                "deaths": header.deaths}
+                "finishes": header.finishes, "synced": header.synced, "failures": header.failures,
+                "rejections": header.rejections, "deaths": header.deaths}
     finally:
         file.close()

@@ -12,6 +12,8 @@ import pytest
 
 import jlog
 from elsewhere import ANOTHER_USER, run_python
+from jlog._core.system.lock import LockFile
+from jlog._core.work.window import OPENING_BYTE
 from patience import wait_until
 
 DAY = 86400
@@ -46,6 +48,12 @@ def test_ten_thousand_keys_are_each_worked_on_in_their_order(path):
                 seen[task.key] = task.sequence
                 task.ack()
         assert one.committed == len(keys)
+
+
+def test_one_hot_key_stops_no_other(path):
+    fill(path, 1_001, [b"hot"] * 1_000 + [b"cold"])
+    with jlog.Worker(path, "billing", order="key") as worker:
+        assert [task.sequence for task in worker.take(10, timeout=0)] == [0, 1_000]
 
 
 def test_a_hundred_thousand_unfinished_records_are_kept_apart(path):
@@ -178,6 +186,34 @@ def test_a_task_of_before_a_rewind_finishes_nothing(path):
         assert worker.committed == 3
 
 
+def test_a_sync_of_the_journal_keeps_what_workers_have_finished(path):
+    """Without the window, as after another boot, the durable copy counts."""
+    fill(path, 6)
+    with jlog.Worker(path, "billing") as worker, jlog.Worker(path, "other") as other:
+        tasks = worker.take(6)
+        worker.ack(tasks[2:4])
+        other.ack(other.take(1))
+        jlog.Journal(path).sync()
+        worker.ack(tasks[5:])
+    for name in ("billing", "other"):
+        (path / "work" / f"{name}.window").unlink()
+    with jlog.Worker(path, "billing") as worker, jlog.Worker(path, "other") as other:
+        assert [task.sequence for task in worker.take(10, timeout=0)] == [0, 1, 4, 5]
+        assert [task.sequence for task in other.take(10, timeout=0)] == [1, 2, 3, 4, 5]
+
+
+def test_a_sync_of_the_journal_meets_a_reader_with_the_name_of_workers(path):
+    fill(path, 3)
+    journal = jlog.Journal(path)
+    with jlog.Worker(path, "billing") as worker:
+        worker.ack(worker.take(3)[1:])
+    with jlog.Reader(path, "billing"), pytest.raises(jlog.SubscriberBusy):
+        journal.sync()
+    journal.sync()
+    with jlog.Reader(path, "billing"):
+        journal.sync()
+
+
 def test_a_window_that_this_user_may_not_open_is_named_and_left_alone():
     """It has mode 0, as an administrator may have left it; all else is for everybody."""
     with tempfile.TemporaryDirectory(prefix="jlog-test-") as directory:
@@ -207,6 +243,35 @@ def test_a_window_that_this_user_may_not_open_is_named_and_left_alone():
         os.chmod(window, 0o600)
         with jlog.Worker(path, "billing") as worker:
             assert [task.sequence for task in worker.take(10, timeout=0)] == [0]
+
+
+@pytest.mark.damage
+def test_a_repair_loses_the_damaged_record_alone(path):
+    with jlog.Writer(path, precommit=0) as writer:
+        for number in range(10):
+            writer.append(b"record %d" % number)
+    with jlog.Worker(path, "billing") as worker:
+        tasks = worker.take(6)
+        worker.ack([tasks[0], tasks[5]])
+    (segment,) = path.glob("*.seg")
+    segment.write_bytes(segment.read_bytes().replace(b"record 4", b"record X"))
+    assert jlog.Journal(path).repair().ok
+    with jlog.Worker(path, "billing") as worker:
+        left = worker.take(10, timeout=0)
+        assert [task.sequence for task in left] == [1, 2, 3, 6, 7, 8, 9]
+        worker.ack(left)
+        assert worker.committed == 10
+
+
+def test_a_worker_waits_no_longer_than_its_lock_timeout_for_another_that_opens(path):
+    fill(path, 1)
+    jlog.Journal(path).add_subscriber("billing")
+    file = LockFile(path / "subscribers" / "billing")
+    assert file.acquire(OPENING_BYTE, timeout=0)
+    with pytest.raises(jlog.JournalLocked, match="opened a Worker of 'billing'"):
+        jlog.Worker(path, "billing", lock_timeout=0.01)
+    file.close()
+    jlog.Worker(path, "billing", lock_timeout=0.01).close()
 
 
 HARM = """

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 import jlog
+from patience import HUNG_SECONDS
 
 
 @pytest.fixture
@@ -110,6 +111,35 @@ def test_a_task_that_handle_has_finished_itself_stays_so(path):
     with open_worker(path) as worker:
         worker.run(handle)
         assert worker.committed == 2
+
+
+def test_run_extends_no_lease_and_tells_of_a_lost_one(path, caplog):
+    taken = []
+
+    def handle(task):
+        taken.extend(other.take(19, timeout=0))  # all others
+        taken.extend(other.take(timeout=HUNG_SECONDS))
+        worker.stop()
+
+    with open_worker(path, lease=0.05) as worker, open_worker(path) as other:
+        worker.run(handle)
+        assert [(task.sequence, task.attempt) for task in taken] == [*((i, 1) for i in range(1, 20)), (0, 2)]
+        assert "take a longer lease, or extend it" in caplog.text
+        assert worker.committed == 0
+        other.ack(taken)
+        assert worker.committed == 20
+
+
+def test_iterating_over_a_worker_goes_on_until_stop(path):
+    found = []
+    with open_worker(path) as worker:
+        for task in worker:
+            with task:
+                found.append(task.sequence)
+            if len(found) == 20:
+                worker.stop()
+        assert worker.committed == 20
+    assert found == list(range(20))
 
 
 # --- Coroutines ---------------------------------------------------------------------------------------------------------

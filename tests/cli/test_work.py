@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import jlog
-from cli.command import do, run
+from cli.command import do, run, start
+from patience import HUNG_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,6 +115,37 @@ def test_dead_letters_are_put_back_once(journal: Path, tmp_path: Path) -> None:
         first, again = reader
     assert (again.value, again.key, again.headers) == (first.value, first.key, first.headers)
     assert again.timestamp == first.timestamp
+
+
+def test_dead_letters_are_put_into_the_journal_that_is_named(journal: Path, tmp_path: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"poison")
+    work(journal, "exit 100", "--dead-letters", tmp_path / "dead")
+    jlog.Journal.create(tmp_path / "other")
+    assert do("work-retry", tmp_path / "dead", tmp_path / "other").out == b"1 records\n"
+    with jlog.Reader(tmp_path / "other") as reader:
+        assert list(reader.values()) == [b"poison"]
+    assert len(jlog.Journal(journal)) == 1
+
+
+def test_records_of_one_key_are_done_one_after_the_other(journal: Path, tmp_path: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.extend([b"%d" % number for number in range(12)], [b"ab"[number % 2 :][:1] for number in range(12)])
+    work(journal, f"cat >> {tmp_path}/$JLOG_KEY; echo >> {tmp_path}/$JLOG_KEY", "-j", 4, "--order", "key")
+    assert (tmp_path / "a").read_text().split() == [str(number) for number in range(0, 12, 2)]
+    assert (tmp_path / "b").read_text().split() == [str(number) for number in range(1, 12, 2)]
+
+
+def test_sigterm_lets_the_command_end(numbers: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+    script = f"test -e {tmp_path}/ended && exit; touch {tmp_path}/begun; cat {tmp_path}/go; touch {tmp_path}/ended"
+    with start("work", numbers, "resize", "--", "sh", "-c", script) as tool:
+        wait_until((tmp_path / "begun").exists)
+        tool.send_signal(signal.SIGTERM)
+        (tmp_path / "go").write_text("go")
+        assert tool.wait(HUNG_SECONDS) == 0
+    assert (tmp_path / "ended").exists()
+    assert jlog.Journal(numbers).subscribers()["resize"].sequence >= 1
 
 
 def test_a_retry_that_was_killed_before_its_commit_appends_nothing_twice(journal: Path, tmp_path: Path) -> None:
