@@ -30,6 +30,11 @@ WRONG_TYPE = "a field does not fit into its column"
 # Matches JSON without half a surrogate pair. No text in UTF-8 has one, and Spark puts a question mark in its place.
 NO_HALF_PAIR = r"\A(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+\z"
 
+# Of a JSON text: a string, or a number that Spark's texts of it take for a double.
+STRING = r'"(?:[^"\\]|\\.)*+"'
+FRACTION = r"-?\d++(?:\.\d++(?:[eE][-+]?\d++)?|[eE][-+]?\d++)"
+LONG_NUMBER = r"^-?\d{39,}$"  # no column of numbers has so many digits
+
 DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 GROUP = re.compile(r"\(\?P?<([A-Za-z_]\w*)>")
 # A key, and the value after =. The pattern never backtracks, however long the line is.
@@ -117,9 +122,11 @@ class Parser:
             found = found.groupBy("name").agg(f.first("type").alias("type"), f.count("type").alias("records"))
         else:
             values = f.from_json(f.col("value").cast("string"), "map<string,variant>")
-            found = others.select(f.explode(values).alias("name", "json"))
+            found = others.select(OTHER, f.explode(values).alias("name", "json"))
             found = found.where(~f.col("name").isin(fields.names)) if fields.fields else found
-            found = found.groupBy("name").agg(f.schema_of_variant_agg("json").alias("type"), f.count("json").alias("records"))
+            is_long = f.bool_or(f.coalesce(f.col(OTHER).getItem(f.col("name")).rlike(LONG_NUMBER), f.lit(False)))
+            type_of_all = f.when(is_long, "STRING").otherwise(f.schema_of_variant_agg("json"))
+            found = found.groupBy("name").agg(type_of_all.alias("type"), f.count("json").alias("records"))
         rows = sorted(found.collect(), key=lambda row: (-row["records"], row["name"]))
         used = {folded(name) for name in fields.names}
         new: list[StructField] = []
@@ -170,6 +177,7 @@ class Parser:
         frame = frame.withColumn(MAP, f.when(needs_map, f.from_json(element, "array<map<string,string>>")))
         frame = frame.withColumn(MAP, f.when(f.size(MAP) == 1, f.col(MAP).getItem(0)))
         wrong = f.when(_has_half_pair(), "the value has half a surrogate pair")
+        wrong = wrong.when(_has_infinite_number(), "the value has a number that no double can hold")
         wrong = wrong.when(f.when(needs_map, f.col(MAP).isNull()).otherwise(~f.col(PLAIN)), "the value is not a JSON object")
         columns = []
         if fields.fields:
@@ -283,6 +291,14 @@ def _type_of_variants(schema: str) -> DataType | None:
 def _has_half_pair() -> Column:
     is_suspect = f.contains(TEXT, f.lit("\\ud")) | f.contains(TEXT, f.lit("\\uD"))
     return is_suspect & ~f.col(TEXT).rlike(NO_HALF_PAIR)
+
+
+def _has_infinite_number() -> Column:
+    """Says whether JSON has a number with a fraction or an exponent that is out of a double's range: Spark's text of it would
+    be Infinity."""
+    numbers = f.regexp_extract_all(f.regexp_replace(TEXT, STRING, "_"), f.lit(f"({FRACTION})"), f.lit(1))
+    is_any = f.exists(numbers, lambda number: f.abs(number.try_cast("double")) == f.lit(float("inf")))
+    return f.col(TEXT).rlike(OUT_OF_RANGE) & is_any
 
 
 def _texts(inside: Column, fields: StructType) -> Column:

@@ -118,6 +118,18 @@ def test_a_number_is_its_double_or_in_the_quarantine(run: Run, plan: PipelinePla
     assert found.records_bad > 10
 
 
+def test_a_number_that_no_double_can_hold_is_quarantined_wherever_it_is(run: Run, plan: PipelinePlan, rows: Rows) -> None:
+    """A text column and `other` have Spark's text of a number, which is that of a double, but for whole numbers."""
+    numbers = ["1e400", "-1e400", "12.5E+309", "1" * 310 + ".5"]
+    places = ('{"s": N}', '{"t": [N]}', '{"o": {"x": N}}')
+    bad = [place.replace("N", number) for number in numbers for place in places]
+    good = ['{"s": N, "t": N}'.replace("N", number) for number in ("1" * 51, "1e300", '"1e400 \\"1e400"', "1" * 400)]
+    run(replace(plan, schema="s string"), [text.encode() for text in [*good, *bad]])
+    found = [(row["s"], dict(row["other"])["t"]) for row in rows()]
+    assert found == [("1" * 51,) * 2, ("1.0E300",) * 2, ('1e400 "1e400',) * 2, ("1" * 400,) * 2]
+    assert [row["value"].decode() for row in rows(plan.quarantine)] == bad
+
+
 # --- logfmt -----------------------------------------------------------------------------------------------------------
 
 ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\x1b", "\b": "\\b", "\x00": "\\u0000"}

@@ -67,11 +67,12 @@ def test_new_fields_become_columns(tables: TableDriver, tmp_path: Path, kind: st
         b'{"n": 2, "whole": 1, "real": 1, "text": 1, "is": true, "at": {"x": 1}, "long": 1e3, "none": null}',
         b'{"n": 3, "whole": 2, "real": 0.5, "text": "1", "N": 5, "": 6, "timestamp": "noon", "big": 18446744073709551616}',
         b'{"n": "x", "bad": 1}',
-        b'{"n": 4, "an (odd). name`": "x"}',
+        b'{"n": 9, "endless": 1e400}',
+        b'{"n": 4, "an (odd). name`": "x", "digits": %s}' % (b"1" * 51),
     ]
     append(tmp_path / "journal", *new)
     found = tables.load([source], dest, checkpoint, **plan)
-    assert (found["records_out"], found["records_bad"]) == (3, 1)
+    assert (found["records_out"], found["records_bad"]) == (3, 2)
     append(tmp_path / "journal", b'{"whole": 3, "at": "y"}', b'{"whole": "x"}', b'{"none": 1}')
     found = tables.load([source], dest, checkpoint, **plan)
     assert (found["records_out"], found["records_bad"]) == (2, 1)
@@ -84,8 +85,8 @@ def test_new_fields_become_columns(tables: TableDriver, tmp_path: Path, kind: st
     assert (rows[1]["is"], rows[1]["long"], rows[1]["other"]) == (True, 1000.0, {"none": None})
     assert (rows[2]["big"], rows[2]["value_timestamp"]) == ("18446744073709551616", "noon")
     assert rows[2]["other"] == {"N": "5", "": "6"}
-    assert (rows[3]["an (odd). name`"], rows[5]["none"]) == ("x", 1)
-    assert "bad" not in rows[0]
+    assert (rows[3]["an (odd). name`"], rows[3]["digits"], rows[5]["none"]) == ("x", "1" * 51, 1)
+    assert not {"bad", "endless"} & rows[0].keys()
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
