@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from jlog._core.system.lock import AT_ONCE, NEVER
 from jlog._core.work.task import Task
 from jlog._core.work.tasks import Interrupt, TaskSource
+from jlog.system.threads import start_thread
 
 TURN_SECONDS = 0.002  # for tasks that are there already, before other coroutines get their turn
 
@@ -61,10 +62,11 @@ class AsyncTakes:
 
     def _add(self, request: _Request) -> None:
         with self._lock:
-            self._requests.append(request)
             if self._interrupt is None:
-                self._interrupt = Interrupt()
-                threading.Thread(target=self._run, args=(self._interrupt,), name="jlog-take", daemon=True).start()
+                interrupt = Interrupt()
+                start_thread("jlog-take", self._run, interrupt)  # it waits for the lock
+                self._interrupt = interrupt
+            self._requests.append(request)
 
     def _withdraw(self, request: _Request) -> None:
         with self._lock:

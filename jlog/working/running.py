@@ -15,6 +15,7 @@ from jlog._core.system.lock import NEVER
 from jlog._core.work.task import Task
 from jlog._core.work.tasks import TaskSource
 from jlog.errors import JournalClosed, JournalError, LeaseLost, PositionLost
+from jlog.system.threads import start_thread
 
 _log = logging.getLogger("jlog")
 
@@ -33,7 +34,14 @@ class Run:
         self._left = threads
         with _stopped_by_signals(self._worker.stop):
             for number in range(threads):
-                threading.Thread(target=self._work, name=f"jlog-work-{number}", daemon=True).start()
+                try:
+                    start_thread(f"jlog-work-{number}", self._work)
+                except JournalError as error:  # those that have begun end, and the caller is told
+                    with self._changed:
+                        self._error = error
+                        self._left -= threads - number
+                    self._worker.stop()
+                    break
             self._wait(grace)
         if self._error is not None:
             raise self._error

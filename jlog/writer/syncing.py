@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from jlog.system.threads import start_thread
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -24,20 +26,29 @@ class AsyncSyncs:
         self._sync: Callable[[], None] | None = None
         self._runs = False
 
+    def begin(self) -> None:
+        """Starts the thread, for a call that waits after it has appended. Raises JournalError where there can be no thread."""
+        if self._process != os.getpid():
+            self.__init__()  # type: ignore[misc] # what was waited for in the parent of a fork is the parent's
+        with self._changed:
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self._runs:
+            start_thread("jlog-sync", self._run)
+            self._runs = True
+
     async def wait(self, sync: Callable[[], None]) -> None:
         """Returns when the thread has called `sync` once after this call has begun. Raises what `sync` has raised."""
         import asyncio  # slow to import, and most programs have no event loop
 
-        if self._process != os.getpid():
-            self.__init__()  # type: ignore[misc] # what was waited for in the parent of a fork is the parent's
+        self.begin()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[BaseException | None] = loop.create_future()
         with self._changed:
+            self._begin()  # it may have ended meanwhile
             self._futures.setdefault(loop, []).append(future)
             self._sync = sync
-            if not self._runs:
-                threading.Thread(target=self._run, name="jlog-sync", daemon=True).start()
-                self._runs = True
             self._changed.notify()
         error = await future
         if error is not None:

@@ -151,6 +151,7 @@ class Writer(writer.Writer):
 
         Raises as append does, with nothing appended. An error of the sync says that the record is appended.
         """
+        self._syncs.begin()
         sequence = self._append_unsynced(value, key, headers, timestamp_us, id, timestamp)
         try:
             await self._syncs.wait(self.sync)
