@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow
     from typing_extensions import CapsuleType
 
+    from jlog.query.duckdb_dataset import ScanDataset
     from jlog.query.json_fields import JsonFields
 
 BATCH_BYTES = 16 << 20
@@ -134,9 +135,21 @@ class Scan:
         return lazy_frame(self)
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str) -> duckdb.DuckDBPyRelation:
-        """Gives the connection a view of this name, which reads the records anew in each query. Returns it as a relation."""
-        connection.register(name, self)
+        """Gives the connection a view of this name, which reads the records anew in each query. Returns it as a relation.
+
+        Where pyarrow is installed, and without `parse`, only the columns that a query needs are read, and only the ranges of
+        sequence and timestamp that its conditions leave."""
+        connection.register(name, self._dataset() or self)
         return connection.view(name)
+
+    def _dataset(self) -> ScanDataset | None:
+        if self.parser is not None:
+            return None  # DuckDB takes NaN for the greatest number, and Arrow's conditions do not
+        try:
+            from jlog.query.duckdb_dataset import ScanDataset
+        except ImportError:
+            return None
+        return ScanDataset(self)
 
     def _repr_html_(self) -> str:
         try:

@@ -82,8 +82,15 @@ FORMS = [
 ]
 
 
+def as_view(connection, statement, scans):
+    for name, scan in scans.items():
+        scan.to_duckdb(connection, name)
+    return connection.execute(statement)
+
+
 @pytest.mark.parametrize("seed", range(exhaustive.count(50, 3000)))
-def test_a_statement_gives_what_it_gives_over_a_table(scan, seed):
+@pytest.mark.parametrize("way", [duckdb_plan.execute, as_view], ids=["jlogtool sql", "to_duckdb"])
+def test_a_statement_gives_what_it_gives_over_a_table(scan, seed, way):
     chance = random.Random(seed)
     statement = chance.choice(FORMS).format(columns=", ".join(COLUMNS), condition=sql_of(chance, 2), other=sql_of(chance, 1))
     plain, pushed = duckdb.connect(), duckdb.connect()
@@ -93,9 +100,9 @@ def test_a_statement_gives_what_it_gives_over_a_table(scan, seed):
         expected = plain.execute(statement).fetchall()
     except duckdb.Error:
         with pytest.raises(duckdb.Error):
-            duckdb_plan.execute(pushed, statement, {"app": scan}).fetchall()
+            way(pushed, statement, {"app": scan}).fetchall()
         return
-    found = duckdb_plan.execute(pushed, statement, {"app": scan}).fetchall()
+    found = way(pushed, statement, {"app": scan}).fetchall()
     assert sorted(found, key=repr) == sorted(expected, key=repr), statement
     assert records.num_rows == RECORDS
 
