@@ -36,13 +36,13 @@ def in_zone(zone: str, *arguments: object) -> tuple[list[bytes], str]:
 
 
 @pytest.mark.parametrize("command", ["dump", "tail", "read", "sql"])
-def test_every_command_takes_a_local_time_and_names_the_zone(hours: Path, command: str) -> None:
+def test_every_command_takes_a_local_time_and_names_its_option_and_zone(hours: Path, command: str) -> None:
     given = {"read": [hours, "billing"], "sql": ["SELECT value FROM a", f"a={hours}", "--format", "csv"]}
     span = ["--since", "2026-11-20 22:00", "--until", "2026-11-21"]
     out, err = in_zone("Asia/Tokyo", command, *given.get(command, [hours]), *span)
     assert [line for line in out if line != b"value"] == [b"1", b"2"]
-    assert "2026-11-20 22:00: taken as 2026-11-20T22:00:00+09:00, in this machine's zone, JST" in err
-    assert "2026-11-21: taken as 2026-11-21T00:00:00+09:00, in this machine's zone, JST" in err
+    assert "--since 2026-11-20 22:00: taken as 2026-11-20T22:00:00+09:00, in this machine's zone, JST" in err
+    assert "--until 2026-11-21: taken as 2026-11-21T00:00:00+09:00, in this machine's zone, JST" in err
 
 
 def test_a_zones_offset_is_that_of_the_day(hours: Path) -> None:

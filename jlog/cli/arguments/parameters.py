@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,8 @@ class TimeType(Parsed):
         if not isinstance(found, FoundTime):
             return found
         if found.is_local and not (ctx is not None and ctx.resilient_parsing):
-            option = f"{param.opts[0]} " if param is not None and param.opts[0].startswith("-") else ""
+            names = param.opts if isinstance(param, click.Option) else []
+            option = next((f"{name} " for word in reversed(sys.argv) if (name := word.partition("=")[0]) in names), "")
             complain(f"{option}{value}: taken as {found.time.isoformat()}, in this machine's zone, {found.time.tzname()}")
         return found.time
 
