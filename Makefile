@@ -39,7 +39,7 @@ as_root := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 # A line for each part of an installation, with the seconds it took.
 step := @tools/step
 
-.PHONY: help demo pyspark kafka test test-all weekly ready test-sanitized fuzz bench lint docs recording build wheel clean machine java
+.PHONY: help demo pyspark kafka test test-all weekly ready test-sanitized fuzz bench lint docs recording screenshots build wheel clean machine java
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -116,6 +116,10 @@ docs: .venv/.installed-docs ## builds the documentation into build/docs
 
 recording: .venv/.installed .venv-test/.installed ## records the demo anew, into docs/demo.svg
 	PATH="$(CURDIR)/.venv/bin:$$PATH" $(test) tools/recording.py docs/demo.svg jlogtool demo
+
+screenshots: .venv-test/.installed ## takes the manual's pictures of the console anew, into docs/console; needs chromium
+	@mkdir -p docs/console
+	TMPDIR=/tmp JLOG_SCREENSHOTS="$(CURDIR)/docs/console" $(test) -m pytest -q -k manual tests/cli/test_console_browser.py
 
 build: .venv-test/.installed ## compiles what has changed, for the tests
 

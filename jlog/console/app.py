@@ -74,6 +74,8 @@ class Console:
         found = self._sampler.named(path)
         if found is None:
             raise UnknownJournal(f"{path}: there is no journal")
+        if found.is_topic:
+            raise UnknownJournal(f"{path}: the console has no pages of a topic; use `jlogtool info` and `jlogtool dump`")
         return found
 
     async def overview(self, _: Request) -> Response:

@@ -19,7 +19,8 @@ td.name { overflow-wrap: anywhere; min-width: 9rem; }
 td.value, pre, textarea { font: 13px/1.4 ui-monospace, monospace; }
 td.value, pre { overflow-wrap: anywhere; white-space: pre-wrap; margin: 0; }
 td.value { min-width: 6rem; }
-form, nav, .curves { display: flex; flex-wrap: wrap; gap: 0.6rem; margin: 0.8rem 0; align-items: end; }
+form, nav, .curves { display: flex; flex-wrap: wrap; gap: 0.6rem; margin: 0.8rem 0; align-items: center; }
+.curves { gap: 1.2rem; }
 nav { border-bottom: 1px solid var(--line); padding-bottom: 0.5rem; }
 nav [aria-current] { color: inherit; font-weight: 600; text-decoration: none; }
 input, button, textarea { font: inherit; padding: 0.3rem 0.5rem; max-width: 100%; box-sizing: border-box; }
@@ -40,7 +41,13 @@ summary { cursor: pointer; }
   #records tr { display: block; border-bottom: 1px solid var(--line); padding: 0.4rem 0; }
   #records td { display: inline-block; border: 0; padding: 0 0.6rem 0 0; }
   #records td.value { display: block; min-width: 0; }
-  .wide { border: 1px solid var(--line); }
+  .cards thead { display: none; }
+  .cards tr { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); border-bottom: 1px solid var(--line); }
+  .cards td { display: flex; justify-content: space-between; gap: 0.6rem; border: 0; padding: 0.1rem 0.6rem; }
+  .cards td.name { grid-column: 1 / -1; font-weight: 600; }
+  .cards td:empty { display: none; }
+  .cards td.number::before { content: attr(data-is); opacity: 0.7; }
+  td svg { width: 4.5rem; }
 }
 """
 SCRIPT = """

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from jlog.console.records import Page
     from jlog.console.samples import Watched
 
-NUMBERS = ("records", "bytes", "writers", "subscribers", "largest lag", "oldest unread", "records/s, an hour")
+NUMBERS = ("records", "bytes", "writers", "subscribers", "largest lag", "oldest unread", "records/s", "last hour")
+CARDS = ("journals", "subscribers", "checkpoints")  # tables of which a telephone shows each row as a card
 PARTS = ("records", "state", "sql")  # the pages of one journal
 
 
@@ -32,11 +33,12 @@ def whole(title: str, body: str) -> str:
 def table(name: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> str:
     """Cells are HTML; a column is its heading and the class of its cells."""
     head = "".join(f'<th scope="col" class="{kind}">{heading}</th>' for heading, kind in columns)
+    kinds = [f'class="{kind}"' + (f' data-is="{heading}"' if name in CARDS else "") for heading, kind in columns]
     body = "".join(
-        "<tr>" + "".join(f'<td class="{kind}">{cell}</td>' for cell, (_, kind) in zip(row, columns, strict=True)) + "</tr>"
-        for row in rows
+        "<tr>" + "".join(f"<td {kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>" for row in rows
     )
-    return f'<div class="wide"><table id="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    kind = ' class="cards"' if name in CARDS else ""
+    return f'<div class="wide"><table id="{name}"{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def address(page: str, path: str, **more: str | int) -> str:
@@ -76,18 +78,18 @@ def glance(journals: Sequence[Watched]) -> str:
 
 
 def summary(watched: Watched) -> list[str]:
-    link = f'<a href="{address("records", watched.path)}">{printed(watched.path)}</a>'
-    stats, looks = watched.stats, list(watched.looks)
+    name = printed(watched.path)
+    link = name if watched.is_topic else f'<a href="{address("records", watched.path)}">{name}</a>'
+    seen, looks, rates = watched.seen, list(watched.looks), watched.rates()
+    rate = f"{rates[-1][1]:,.0f}" if rates else ""
     if watched.error:
         return [f'{link} <span class="bad">{printed(watched.error)}</span>', *[""] * len(NUMBERS)]
-    if stats is None:
+    if seen is None:
         many = [f"{looks[-1].end:,}", "", "", "very many"] if looks else ["…", "", "", ""]
-        return [link, *many, "", "", line(watched.rates())]
-    positions = stats.subscribers.values()
-    oldest = max((at.oldest_unread_seconds or 0.0 for at in positions), default=0.0)
-    numbers = [stats.records, stats.size_bytes, stats.writers, len(positions), looks[-1].lag or 0]
-    age = str(timedelta(seconds=round(oldest))) if oldest else ""
-    return [link, *(f"{number:,}" for number in numbers), age, line(watched.rates())]
+        return [link, *many, "", "", rate, line(rates)]
+    numbers = (seen.records, seen.size_bytes, seen.writers, seen.subscribers, seen.lag)
+    age = str(timedelta(seconds=round(seen.oldest_unread_seconds))) if seen.oldest_unread_seconds else ""
+    return [link, *("" if number is None else f"{number:,}" for number in numbers), age, rate, line(rates)]
 
 
 def records(path: str, page: Page, start: str, grep: str) -> str:
@@ -109,15 +111,19 @@ def records(path: str, page: Page, start: str, grep: str) -> str:
         f'<form action="/records">{field("path", path)}'
         f'<label>from <input name="start" value="{escape(start)}" size="22"></label>'
         f'<label>matching <input name="grep" value="{escape(grep)}" size="16"></label><button>Show</button></form>'
-        f"<p>A position is begin, end, a sequence, a checkpoint, so long ago as 10m or 1h, or a time such as "
+        f"<p>A position is begin, end, a sequence, a checkpoint, an age such as 10m or 1h, or a time such as "
         f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}.</p>"
         f"<nav>{' '.join(links)}"
         f'<button id="follow" aria-pressed="false" data-url="{address("tail", path)}">Follow</button></nav>'
-        f"<p>From {page.start:,} to before {page.following:,}. The journal has {page.first:,} to before {page.end:,}.</p>"
+        f"<p>Sequences {span(page.start, page.following)}. The journal has {span(page.first, page.end)}.</p>"
         f"{damage}"
         f"{table('records', columns, rows)}"
     )
     return whole(path, body)
+
+
+def span(first: int, end: int) -> str:
+    return f"{first:,} to {end - 1:,}" if first < end else "none"
 
 
 def folding(shown: str, lines: str | None) -> str:

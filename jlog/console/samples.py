@@ -1,4 +1,4 @@
-"""What the console knows of each journal without waiting for a disk: looks at all journals, some seconds apart, for an hour."""
+"""What the console knows of journals and topics without waiting for a disk: looks at each, some seconds apart, for an hour."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jlog
 from jlog.system.files import has_more_entries
+from jlog.urls import open_journal, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from jlog.interfaces import JournalProtocol
 
 HOUR_SECONDS = 3600
 LOOK_SECONDS = 5
@@ -31,32 +34,45 @@ class Look(NamedTuple):
     lag: int | None  # largest of all subscribers; None where they are too many
 
 
+class Seen(NamedTuple):
+    """What a journal has, or a partition of a topic, of which the last three are not known."""
+
+    records: int
+    subscribers: int
+    lag: int
+    size_bytes: int | None = None
+    writers: int | None = None
+    oldest_unread_seconds: float | None = None
+
+
 @dataclass
 class Watched:
-    """One journal. `stats` is None until it was looked at, and where its subscribers are too many."""
+    """A journal, or the URL of a topic. `seen` is None until it was looked at, and where its subscribers are too many."""
 
     path: str
-    stats: jlog.Stats | None = None
+    seen: Seen | None = None
     error: str = ""
     looks: deque[Look] = field(default_factory=lambda: deque(maxlen=HOUR_SECONDS // LOOK_SECONDS))
     busy: bool = False
-    journal: jlog.Journal | None = None
+    journal: JournalProtocol | None = None
+
+    @property
+    def is_topic(self) -> bool:
+        return path_of(self.path) is None
 
     def look(self) -> None:
         try:
             if self.journal is None:
-                self.journal = jlog.Journal(self.path)
-            if has_more_entries(os.path.join(self.path, "subscribers"), MANY_SUBSCRIBERS):
-                self.stats = None
-                end, lag = self.journal.next_sequence, None
+                self.journal = open_journal(self.path)
+            if not self.is_topic and has_more_entries(os.path.join(self.path, "subscribers"), MANY_SUBSCRIBERS):
+                self.seen = None
             else:
-                self.stats = self.journal.stats()
-                end = self.stats.next_sequence
-                lag = max((at.lag for at in self.stats.subscribers.values()), default=0)
-            self.looks.append(Look(time.monotonic(), end, lag))
+                self.seen = seen(self.journal)
+            end = self.journal.next_sequence
+            self.looks.append(Look(time.monotonic(), end, self.seen.lag if self.seen else None))
             self.error = ""
-        except (jlog.JournalError, OSError) as error:
-            self.error, self.stats, self.journal = str(error), None, None
+        except (jlog.JournalError, OSError, ValueError) as error:  # ValueError: a topic that has several partitions now
+            self.error, self.seen, self.journal = str(error), None, None
 
     def rates(self) -> list[tuple[float, float]]:
         """Returns records a second, each with the time of the look that ends its interval."""
@@ -65,6 +81,17 @@ class Watched:
 
     def lags(self) -> list[tuple[float, float]]:
         return [(look.at, look.lag) for look in list(self.looks) if look.lag is not None]
+
+
+def seen(journal: JournalProtocol) -> Seen:
+    if isinstance(journal, jlog.Journal):
+        stats = journal.stats()
+        of_each = stats.subscribers.values()
+        oldest = max((at.oldest_unread_seconds or 0.0 for at in of_each), default=0.0)
+        lag = max((at.lag for at in of_each), default=0)
+        return Seen(stats.records, len(of_each), lag, stats.size_bytes, stats.writers, oldest)
+    groups = journal.subscribers().values()
+    return Seen(journal.next_sequence - journal.first_sequence, len(groups), max((at.lag for at in groups), default=0))
 
 
 class Sampler:

@@ -54,7 +54,7 @@ def positions(path: str, kind: str, first: int, may_change: bool) -> str:
     form = (
         f'<form action="/confirm">{field("path", path)}{field("kind", kind)}'
         f'<label>{KINDS[kind]} <input name="name" size="16" required></label>'
-        '<label>to <input name="position" size="22" required placeholder="begin, 1200, 1h, a checkpoint"></label>'
+        '<label>to <input name="position" size="26" required placeholder="begin, 1200, 1h, a checkpoint"></label>'
         "<button>Go on …</button></form>"
     )
     return f"<h2>{kind.capitalize()}s: {len(names):,}</h2>{body}{form if may_change else ''}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import base64
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 from selenium import webdriver
@@ -17,6 +20,17 @@ from selenium.webdriver.support.ui import WebDriverWait
 import jlog
 from cli.consoles import HOSTILE, NAME, WRITE, page, serving
 from patience import HUNG_SECONDS
+
+# A shop that takes orders until it is ended.
+ORDERS = """
+import itertools, json, sys, time, jlog
+with jlog.Writer(sys.argv[1]) as writer:
+    for number in itertools.count():
+        order = {"drink": ("tea", "coffee", "cocoa")[number % 3], "cups": number % 4 + 1}
+        writer.append(json.dumps(order).encode(), key=b"table %d" % (number * 7 % 20))
+        time.sleep(0.001 + number % 5000 / 1e6)
+"""
+ASKED = "SELECT key::text AS place, count(*) AS orders, sum(cups) AS cups\nFROM journal GROUP BY ALL ORDER BY cups DESC LIMIT 5"
 
 
 @pytest.fixture
@@ -113,16 +127,82 @@ def test_a_person_asks_in_sql_and_moves_a_subscriber_while_four_producers_write(
     assert not refused(browser)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_telephone_shows_the_pages_without_scrolling_sideways(console, journals, browser, scheme):
+def shown(browser, scheme, width, height):
+    """Sets the colours that the reader prefers, and the size of the screen."""
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_telephone_shows_the_pages_without_scrolling_sideways(console, journals, browser, scheme):
+    shown(browser, scheme, 390, 844)
+    jlog.Journal(journals / NAME).add_subscriber("a-subscriber-with-a-long-name-" * 3)
     for url in (console + "/", *(page(console, journals, name) for name in ("records", "state", "sql"))):
         browser.get(url)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    colours = json.loads(
-        browser.execute_script("return JSON.stringify(getComputedStyle(document.documentElement).colorScheme)")
-    )
+    colours = browser.execute_script("return getComputedStyle(document.body).colorScheme")
     assert colours == "light dark"
+
+
+def test_the_pages_that_the_manual_shows_while_four_producers_write(browser):
+    """`make screenshots` keeps its pictures, in the directory JLOG_SCREENSHOTS."""
+    with tempfile.TemporaryDirectory(prefix="shop-") as name:
+        shop = Path(name)
+        with jlog.Writer(shop / "clicks") as writer:
+            writer.extend([b"click"] * 5000)
+        jlog.Journal.create(shop / "orders")
+        for subscriber in ("billing", "kitchen"):
+            jlog.Journal(shop / "orders").add_subscriber(subscriber)
+        with serving("--allow-changes", shop) as console, jlog.Worker(shop / "orders", "kitchen") as kitchen:
+            producers = [subprocess.Popen([sys.executable, "-c", ORDERS, shop / "orders"]) for _ in range(4)]
+            try:
+                look_around(browser, console, shop, kitchen)
+            finally:
+                for producer in producers:
+                    producer.terminate()
+                    producer.wait()
+
+
+def look_around(browser, console, shop, kitchen):
+    pictures = os.environ.get("JLOG_SCREENSHOTS")
+    # In the manual the curves are some minutes long.
+    looks = 24 if pictures else 3
+    browser.get(page(console, shop, "state", "orders"))
+    points = "return (document.querySelector('figure path')?.getAttribute('d') ?? '').split('L').length"
+
+    def enough(_):
+        kitchen.ack(kitchen.take(300, timeout=0)[:200])
+        return browser.execute_script(points) >= looks
+
+    WebDriverWait(browser, HUNG_SECONDS + 5 * looks).until(enough)
+    for scheme in ("light", "dark"):
+        shown(browser, scheme, 900, 560)
+        browser.get(console + "/")
+        keep(browser, f"journals-{scheme}")
+        browser.get(page(console, shop, "state", "orders"))
+        keep(browser, f"state-{scheme}")
+        browser.get(page(console, shop, "records", "orders", start="10s"))
+        browser.find_element(By.ID, "follow").click()
+        first = rows(browser)[0]
+        until(browser, lambda _: rows(browser)[0] != first)  # noqa: B023 - it is called before `first` changes
+        browser.find_elements(By.CSS_SELECTOR, "details summary")[0].click()
+        keep(browser, f"records-{scheme}")
+        browser.get(page(console, shop, "sql", "orders"))
+        statement = browser.find_element(By.ID, "statement")
+        statement.clear()
+        statement.send_keys(ASKED)
+        browser.find_element(By.NAME, "parse").click()
+        browser.find_element(By.CSS_SELECTOR, "form button").click()
+        assert "table " in until(browser, lambda _: browser.find_element(By.ID, "answer")).text
+        keep(browser, f"sql-{scheme}")
+    assert not refused(browser)
+
+
+def keep(browser, name):
+    """Takes a picture of the page, which is as wide as the screen."""
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 900
+    content = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
+    if folder := os.environ.get("JLOG_SCREENSHOTS"):
+        Path(folder, f"{name}.png").write_bytes(content)

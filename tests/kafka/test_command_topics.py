@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
+from urllib.parse import urlencode
 
 import pytest
 
+import jlog
 from cli.command import do, run, run_on_terminal
+from cli.consoles import ask, serving
 from kafka.processes import TOOL
 from kafka.witness import numbered
+from patience import wait_until
 
 
 @pytest.fixture
@@ -178,3 +183,25 @@ def test_tail_follows_a_topic(url, witness, topic):
         thread.join()
         following.kill()
         following.communicate()
+
+
+def test_the_console_has_a_line_for_each_partition_of_a_topic(witness, topic, tmp_path):
+    url = witness.make(topic, partitions=2)
+    do("append", f"{url}?partition=1", stdin=b"0\n1\n2\n")
+    do("subscriber", "add", f"{url}?partition=1", f"{topic}-billing")
+    jlog.Writer(tmp_path / "orders").close()
+    with serving(tmp_path, url) as console:
+        wait_until(lambda: "…" not in ask(f"{console}/glance")[2])
+        text = re.sub(r"<[^>]+>+", " ", ask(f"{console}/glance")[2])
+        wanted = urlencode({"path": f"{url}?partition=1"})
+        assert all(ask(f"{console}/{page}?{wanted}")[0] == 404 for page in ("records", "state", "sql"))
+    assert re.findall(rf"{re.escape(url)}\?partition=(\d)\s+(\d+)\s+(\d+)\s+(\d+)\s", text) == [
+        ("0", "0", "0", "0"),
+        ("1", "3", "1", "3"),
+    ]
+    assert f"{tmp_path}/orders" in text
+
+
+def test_the_console_ends_at_once_where_there_is_no_such_topic(url):
+    result = run("console", "--listen", "127.0.0.1:0", url)
+    assert (result.code, "there is no topic" in result.err) == (1, True)

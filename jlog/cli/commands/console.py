@@ -6,12 +6,16 @@ import ipaddress
 import os
 import socket
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
-from jlog.cli.arguments.parameters import DIRECTORY
+from jlog.cli.arguments.parameters import DIRECTORY_OR_SERVER, is_topic
+from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.commands.journals import journals_below
 from jlog.cli.service import notify
+from jlog.errors import JournalNotFound
+from jlog.urls import list_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +27,8 @@ TOKEN_CHARACTERS = 16
 
 
 @click.command()
-@click.argument("directories", metavar="[DIR]...", nargs=-1, type=DIRECTORY)
+@click.argument("directories", metavar="[DIR]...", nargs=-1, type=DIRECTORY_OR_SERVER)
+@topic_settings
 @click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8080", show_default=True, help="Port 0: a free one.")
 @click.option("--allow-changes", is_flag=True, help="Subscribers can be moved, and checkpoints set.")
 @click.option(
@@ -39,6 +44,8 @@ def console(directories: tuple[str, ...], listen: str, allow_changes: bool, toke
     from elsewhere. Without a token only this machine is answered, and each of its users: for another one, use
     `ssh -L 8080:127.0.0.1:8080 HOST`. Needs the extra pyjlog[console], and [sql] for SQL.
 
+    DIR may be kafka://HOST:PORT or kafka://HOST:PORT/TOPIC: each partition has a line among the journals.
+
     \b
     Examples:
       jlogtool console --listen 127.0.0.1:8080 /var/lib
@@ -48,9 +55,11 @@ def console(directories: tuple[str, ...], listen: str, allow_changes: bool, toke
 
     if token is not None and len(token) < TOKEN_CHARACTERS:
         raise click.UsageError(f"the token has {len(token)} characters; use at least {TOKEN_CHARACTERS}")
-    places = [os.path.abspath(directory) for directory in directories or (".",)]
+    places = [os.path.abspath(directory) for directory in directories or (".",) if not is_topic(directory)]
+    topics = [topic for url in directories if is_topic(url) for topic in topics_at(url)]
 
     def find() -> Iterator[str]:
+        yield from topics
         for place in places:
             yield from journals_below(place, lambda _: None)
 
@@ -64,6 +73,19 @@ def console(directories: tuple[str, ...], listen: str, allow_changes: bool, toke
         click.echo(f"Serving http://{shown}:{port}/", err=True)
         notify("READY=1")
         serve(app, server)
+
+
+def topics_at(url: str) -> list[str]:
+    """Returns the URLs of the partitions of a topic, or of all topics where the URL names none."""
+    wanted = urlsplit(url)
+    found = [
+        topic
+        for topic, at in ((topic, urlsplit(topic)) for topic in list_topics(url))
+        if wanted.path in ("", "/", at.path) and wanted.query in ("", at.query)
+    ]
+    if not found:
+        raise JournalNotFound(f"{url}: there is no topic", url)
+    return found
 
 
 def address_of(listen: str, *, elsewhere: bool) -> tuple[Address, int]:
