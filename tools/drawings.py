@@ -11,7 +11,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FOLDER = DOCS / "drawings"
 WIDTH = 640
-BARS = 310  # where the bars of a chart begin
+NARROW = 400  # of a chart, which a telephone then shows whole
 LINE = 17  # from one line of text to the next, in pixels
 CHARACTER = {"title": 7.7, "": 7.1, "label": 6.5}  # width of a letter in a wide font, rounded up
 STYLE = """\
@@ -43,9 +43,10 @@ text { fill: #24292f; font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "
 class Drawing:
     """Boxes with text, and arrows between points. Places and sizes are pixels."""
 
-    def __init__(self, title: str, height: int) -> None:
+    def __init__(self, title: str, height: int, width: int = WIDTH) -> None:
         self._title = title
         self._height = height
+        self._width = width
         self._parts: list[str] = []
 
     def box(self, x: int, y: int, width: int, height: int, title: str, *lines: str, kind: str = "box") -> None:
@@ -64,25 +65,24 @@ class Drawing:
         self._parts.append(f'<polyline class="arrow" points="{path}" marker-end="url(#tip)"/>')
 
     def bar(self, y: int, name: str, length: int, figure: str, kind: str) -> None:
-        if len(name) * CHARACTER[""] > BARS - 24:
-            raise ValueError(f"{name!r} runs into its bar")
-        self._text(24, y + 16, name, "title" if kind == "process" else "")
-        self._parts.append(f'<rect class="{kind}" x="{BARS}" y="{y}" width="{length}" height="22" rx="3"/>')
-        self._text(BARS + length + 8, y + 16, figure, "label")
+        """The name stands above the bar."""
+        self._text(16, y, name, "title" if kind == "process" else "")
+        self._parts.append(f'<rect class="{kind}" x="16" y="{y + 6}" width="{length}" height="14" rx="3"/>')
+        self._text(16 + length + 8, y + 17, figure, "label")
 
     def svg(self) -> str:
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self._height}" role="img">'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self._width} {self._height}" role="img">'
         tip = (
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
             '<path class="tip" d="M0,0 L8,4 L0,8 z"/></marker></defs>'
         )
-        paper = f'<rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{self._height - 1}" rx="8"/>'
+        paper = f'<rect class="paper" x="0.5" y="0.5" width="{self._width - 1}" height="{self._height - 1}" rx="8"/>'
         title = f"<title>{escape(self._title)}</title>"
         return "\n".join([head, title, f"<style>\n{STYLE}\n</style>", tip, paper, *self._parts, "</svg>", ""])
 
     def _text(self, x: int, y: int, text: str, kind: str, width: int | None = None) -> None:
         """Around x, with a width that it must fit into; without one from x on."""
-        room = WIDTH - x if width is None else width
+        room = self._width - x if width is None else width
         if len(text) * CHARACTER[kind] > room:
             raise ValueError(f"{text!r} is wider than {room} pixels")
         place = f'x="{x}" y="{y}"' + ("" if width is None else ' text-anchor="middle"')
@@ -284,11 +284,11 @@ def comparison() -> Drawing:
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()[2:]]
     figures = {plain(name): max(map(float, re.findall(r"[\d.]+", figure))) for name, figure in rows}
     del figures["jlog, 1,000 a call"]
-    found = Drawing("Million records a second that one process writes, with jlog and with others", 58 + 30 * len(figures))
-    found.label(24, 30, "million records of 100 bytes a second, written by one process")
+    found = Drawing("Million records a second that one process writes, with jlog and with others", 48 + 40 * len(figures), NARROW)
+    found.label(16, 24, "million records of 100 bytes a second, by one process")
     for number, (name, figure) in enumerate(sorted(figures.items(), key=lambda item: -item[1])):
         kind = "process" if name.startswith("jlog") else "box"
-        found.bar(46 + 30 * number, name, max(2, round(figure / max(figures.values()) * 270)), f"{figure:g}", kind)
+        found.bar(54 + 40 * number, name, max(2, round(figure / max(figures.values()) * 320)), f"{figure:g}", kind)
     return found
 
 
