@@ -30,6 +30,7 @@ with jlog.Writer(sys.argv[1]) as writer:
         writer.append(json.dumps(order).encode(), key=b"table %d" % (number * 7 % 20))
         time.sleep(0.001 + number % 5000 / 1e6)
 """
+WIDTH = 1120  # of the manual's pictures
 ASKED = "SELECT key::text AS place, count(*) AS orders, sum(cups) AS cups\nFROM journal GROUP BY ALL ORDER BY cups DESC LIMIT 5"
 
 
@@ -43,6 +44,7 @@ def browser(tmp_path):
     for option in (
         "--headless=new",
         "--no-sandbox",
+        "--hide-scrollbars",
         "--disable-gpu",
         "--disable-dev-shm-usage",
         f"--user-data-dir={tmp_path}/chromium",
@@ -173,14 +175,15 @@ def look_around(browser, console, shop, kitchen):
     points = "return (document.querySelector('figure path')?.getAttribute('d') ?? '').split('L').length"
 
     def enough(_):
-        kitchen.ack(kitchen.take(300, timeout=0)[:200])
+        kitchen.ack(kitchen.take(300, timeout=0))
         return browser.execute_script(points) >= looks
 
     WebDriverWait(browser, HUNG_SECONDS + 5 * looks).until(enough)
     for scheme in ("light", "dark"):
-        shown(browser, scheme, 900, 560)
+        shown(browser, scheme, WIDTH, 240)
         browser.get(console + "/")
         keep(browser, f"journals-{scheme}")
+        shown(browser, scheme, WIDTH, 540)
         browser.get(page(console, shop, "state", "orders"))
         keep(browser, f"state-{scheme}")
         browser.get(page(console, shop, "records", "orders", start="10s"))
@@ -202,7 +205,7 @@ def look_around(browser, console, shop, kitchen):
 
 def keep(browser, name):
     """Takes a picture of the page, which is as wide as the screen."""
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 900
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= WIDTH
     content = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
     if folder := os.environ.get("JLOG_SCREENSHOTS"):
         Path(folder, f"{name}.png").write_bytes(content)
