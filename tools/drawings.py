@@ -284,7 +284,8 @@ def comparison() -> Drawing:
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()[2:]]
     figures = {plain(name): max(map(float, re.findall(r"[\d.]+", figure))) for name, figure in rows}
     del figures["jlog, 1,000 a call"]
-    found = Drawing("Million records a second that one process writes, with jlog and with others", 48 + 40 * len(figures), NARROW)
+    title = "Million records a second that one process writes, with jlog and with others"
+    found = Drawing(title, 48 + 40 * len(figures), NARROW)
     found.label(16, 24, "million records of 100 bytes a second, by one process")
     for number, (name, figure) in enumerate(sorted(figures.items(), key=lambda item: -item[1])):
         kind = "process" if name.startswith("jlog") else "box"
