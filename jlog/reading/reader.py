@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from sys import maxsize
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -212,13 +211,17 @@ class Reader:
         GiB, which is what a column of Arrow's holds. It is empty only if no record came within `timeout` seconds (None: waits
         for ever)."""
         # Calls of a few records are frequent: a check that has nothing to say costs no call.
-        if not (type(max_records) is type(max_bytes) is int and 0 < max_records <= maxsize and 0 < max_bytes <= maxsize):
-            max_records, max_bytes = check_count("max_records", max_records), check_count("max_bytes", max_bytes)
-        if timeout != 0 or timeout is False:
-            check_timeout("timeout", timeout)
-        if self._subscriber is not None:
-            self._check_lost()
-        return self._source.read(max_records, max_bytes, timeout)
+        try:
+            if max_records < 1 or max_bytes < 1 or max_records is True or max_bytes is True:
+                _check_limits(max_records, max_bytes)
+            if timeout != 0 or timeout is False:
+                check_timeout("timeout", timeout)
+            if self._subscriber is not None:
+                self._check_lost()
+            return self._source.read(max_records, max_bytes, timeout)
+        except (TypeError, OverflowError):
+            _check_limits(max_records, max_bytes)
+            raise
 
     @handing_out
     def read_backward(self, max_records: int) -> list[Record]:
@@ -372,3 +375,8 @@ def _archived_records(
             f"{os.fspath(path)}: an archive has no subscribers; read it without a name, and keep reader.position"
         )
     return ArchivedRecords(path, archive, durable_only=durable_only)
+
+
+def _check_limits(max_records: int, max_bytes: int) -> None:
+    check_count("max_records", max_records)
+    check_count("max_bytes", max_bytes)
