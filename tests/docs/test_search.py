@@ -35,6 +35,7 @@ WORDS = {
     "offset": "replay",
     "consumer group": "replay",
     "fsync": "durability",
+    "browser": "console",
     "docker": "container",
     "encryption": "guarantees",
     "backup": "backup",
