@@ -15,7 +15,10 @@ from jlog._core.system.lock import NEVER
 from jlog._core.work.task import Task
 from jlog._core.work.tasks import TaskSource
 from jlog.errors import JournalClosed, JournalError, LeaseLost, PositionLost
+from jlog.system.arguments import check_count, check_seconds
 from jlog.system.threads import start_thread
+
+THREADS_MAX = 10_000
 
 _log = logging.getLogger("jlog")
 
@@ -31,7 +34,8 @@ class Run:
         self._error: BaseException | None = None
 
     def run(self, threads: int, grace: float) -> None:
-        self._left = threads
+        self._left = threads = check_count("threads", threads, most=THREADS_MAX)
+        check_seconds("grace", grace, zero=True)
         with _stopped_by_signals(self._worker.stop):
             for number in range(threads):
                 try:

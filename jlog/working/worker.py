@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from jlog.working.dead_letters import DeadLetters
     from jlog.working.running import Run
 
-THREADS_MAX = 10_000  # of one run()
-
 
 class Worker:
     """One of many workers that share the subscriber `name` of the journal at `path`. Each record goes to one of them at a time,
@@ -273,8 +271,6 @@ class Worker:
         """
         from jlog.working.running import Run
 
-        threads = check_count("threads", threads, most=THREADS_MAX)
-        check_seconds("grace", grace, zero=True)
         self._run = Run(self._source, self._journal.path, handle)
         try:
             self._run.run(threads, grace)

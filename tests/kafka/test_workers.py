@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
+import threading
 import time
+from collections import defaultdict
 
 import confluent_kafka
 import kafka_broker
@@ -140,6 +143,60 @@ def test_a_group_that_begins_at_the_end_sees_what_comes_later(witness, topic, gr
 def test_what_share_groups_lack_is_refused(options, said):
     with pytest.raises(ValueError, match=said):
         jlog.open_worker("kafka://127.0.0.1:9/topic", "group", **options)
+
+
+def test_run_calls_a_function_in_threads_until_stop_and_what_failed_comes_again(witness, topic, group):
+    url = fill(witness, topic)
+    attempts = defaultdict(list)
+    with jlog.open_worker(url, group) as worker:
+
+        def handle(task):
+            attempts[task.value].append(task.attempt)
+            if sum(map(len, attempts.values())) == COUNT + 1:
+                worker.stop()
+            if task.attempt == 1 and task.value == b"3":
+                raise ValueError("once")
+
+        worker.run(handle, threads=3)
+        assert worker.take(timeout=0) == []  # it is stopped
+    assert {value: len(found) for value, found in attempts.items()} == {b"%d" % i: 1 + (i == 3) for i in range(COUNT)}
+    with jlog.open_worker(url, group) as worker:
+        assert worker.take(timeout=1) == []
+
+
+def test_run_gives_back_what_is_not_finished_after_its_grace(witness, topic, group):
+    url = fill(witness, topic, 1)
+    goes_on = threading.Event()
+    with jlog.open_worker(url, group) as worker:
+
+        def handle(task):
+            worker.stop()
+            goes_on.wait(HUNG_SECONDS)
+
+        threading.Thread(target=worker.run, args=(handle,), kwargs={"grace": 0.1}).start()
+        with jlog.open_worker(url, group) as other:
+            (task,) = other.take(timeout=HUNG_SECONDS)
+            task.ack()
+        goes_on.set()
+
+
+def test_coroutines_share_a_worker_with_a_codec(witness, topic, group):
+    url = fill(witness, topic)
+    found = []
+
+    async def work(worker):
+        async for task in worker.tasks_async():
+            found.append(task.decoded)
+            task.ack()
+            if len(found) == COUNT:
+                worker.stop()
+
+    async def work_together():
+        with jlog.open_worker(url, group, codec=jlog.typed.json(int)) as worker:
+            await asyncio.gather(*(work(worker) for _ in range(3)))
+
+    asyncio.run(work_together())
+    assert sorted(found) == list(range(COUNT))
 
 
 def test_a_partition_is_refused_and_so_is_a_delay(witness, topic, group):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -21,7 +23,14 @@ from jlog.kafka.client.records import KafkaRecord
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import parse
 from jlog.positions.names import check_name, check_new_name
-from jlog.system.arguments import check_timeout
+from jlog.system.arguments import check_count, check_timeout
+from jlog.typed.codec import Codec, Decoder
+from jlog.working.running import Run
+
+if TYPE_CHECKING:
+    from jlog.working.asynchronous import AsyncTakes
+
+_log = logging.getLogger("jlog")
 
 SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard, and an ack in another thread waits no longer
 START, ISOLATION = "share.auto.offset.reset", "share.isolation.level"  # settings of a share group
@@ -35,7 +44,6 @@ LACKING = {
     "max_attempts": "set the group's share.delivery.count.limit",
     "lease": "set the group's share.record.lock.duration.ms",
     "window": "set the group's share.partition.max.record.locks",
-    "codec": "decode task.value",
     "lock_timeout": "there is no lock to wait for",
 }
 
@@ -46,7 +54,7 @@ class TopicTask(KafkaRecord):
     __slots__ = ("_worker", "attempt")
 
     def __init__(self, message: Any, worker: TopicWorker) -> None:
-        super().__init__(message)
+        super().__init__(message, decoder=worker.decoder)
         self._worker = worker
         self.attempt: int = message.delivery_count() or 1
 
@@ -83,10 +91,12 @@ class TopicTask(KafkaRecord):
         if kind is None:
             self.ack()
             return
-        try:
+        self.release_quietly()
+
+    def release_quietly(self) -> None:
+        """Does what release() does. Where that fails the brokers give the message back, once its lock has run out."""
+        with suppress(JournalError, OSError):
             self.release()
-        except (JournalError, OSError):
-            return  # the brokers give it back, once its lock has run out
 
 
 class TopicWorker:
@@ -95,10 +105,12 @@ class TopicWorker:
 
     The brokers lock a message for the worker that has it, for share.record.lock.duration.ms of the group (30 s). A message
     whose lock has run out, or whose worker died, comes again, until share.delivery.count.limit (5) is reached. The next
-    messages are fetched once all those before are finished: so use one worker for each thread.
+    messages are fetched once all those before are finished; take() and tasks() then raise JournalError, run() and coroutines
+    wait.
 
     start: "begin" or "end", where a new group begins.
     create: False raises SubscriberNotFound for a group that no TopicWorker has opened before.
+    codec: decodes messages, as a Worker's: `task.decoded` is an object.
     config, config_file: settings of librdkafka.
     others: options of jlog.Worker; a ValueError says what Kafka has in their place.
 
@@ -112,6 +124,7 @@ class TopicWorker:
         *,
         start: str = "begin",
         create: bool = True,
+        codec: Codec | None = None,
         config: Config = None,
         config_file: str | os.PathLike[str] | None = None,
         **others: Any,
@@ -128,13 +141,17 @@ class TopicWorker:
             raise ValueError(f"{url}: a share group begins at 'begin' or 'end', not at {start!r}")
         self.path = str(at)
         self.name = check_name(name, "subscriber")
+        self.decoder = None if codec is None else Decoder(codec, self.path)
         self._topic = at.topic
         self._settings = Settings(at, config, config_file)
-        self._lock = threading.Lock()  # the client takes one call at a time
+        self._lock = threading.Condition(threading.Lock())  # the client takes one call at a time
         self._fetched: deque[Any] = deque()  # messages that the brokers have locked for us, and that nobody has taken
         self._held: set[TopicTask] = set()
         self._pid = os.getpid()
         self._closed = False
+        self._source: Any = _Source(self)
+        self._async: AsyncTakes | None = None
+        self._run: Run | None = None
         with at_once():
             cluster = Cluster(self._settings)
             cluster.topic(self._topic)
@@ -184,20 +201,26 @@ class TopicWorker:
         """Takes at least one message, and at most `max_records`. The list is empty only if none came within `timeout` seconds
         (None: waits for ever). Raises JournalError where the next messages have to be fetched, and some before are not
         finished."""
-        if max_records < 1:
-            raise ValueError(f"max_records must be at least 1, not {max_records}")
+        check_count("max_records", max_records)
         check_timeout("timeout", timeout)
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = SLICE_SECONDS if until is None else max(0.0, min(SLICE_SECONDS, until - time.monotonic()))
-            with self._lock:
-                self._check_open()
-                if not self._fetched:
-                    self._fetch(left)
-                tasks = [TopicTask(self._fetched.popleft(), self) for _ in range(min(max_records, len(self._fetched)))]
-                self._held.update(tasks)
-            if tasks or (until is not None and time.monotonic() >= until):
+            tasks = self.next_tasks(max_records, left)
+            if tasks or self._source.stopped or (until is not None and time.monotonic() >= until):
                 return tasks
+
+    def next_tasks(self, most: int, seconds: float, *, waits: bool = False) -> list[TopicTask]:
+        """Takes messages that have been fetched, or fetches some. waits: waits where others have to be finished before."""
+        with self._lock:
+            self._check_open()
+            if waits and self._held and not self._fetched:
+                self._lock.wait(seconds)
+            elif not self._fetched:
+                self._fetch(seconds)
+            tasks = [TopicTask(self._fetched.popleft(), self) for _ in range(min(most, len(self._fetched)))]
+            self._held.update(tasks)
+            return tasks
 
     def _fetch(self, seconds: float) -> None:
         if self._held:
@@ -219,8 +242,9 @@ class TopicWorker:
                     raise KafkaException(message.error())
 
     def tasks(self, timeout: float | None = None) -> Iterator[TopicTask]:
-        """Iterates over tasks. It ends after `timeout` seconds without one; None: never."""
-        while tasks := self.take(1, timeout):
+        """Iterates over tasks. It ends after `timeout` seconds without one, None: never; and after stop()."""
+        check_timeout("timeout", timeout)
+        while not self._source.stopped and (tasks := self.take(1, timeout)):
             yield tasks[0]
 
     def __iter__(self) -> Iterator[TopicTask]:
@@ -241,6 +265,7 @@ class TopicWorker:
             if not ending:
                 return
             with at_once(), told("finishing messages", self._settings):
+                self._lock.notify_all()
                 for task in ending:
                     self._held.discard(task)
                     self._client.acknowledge_offset(task.topic, task.partition, task.sequence, kind)
@@ -257,6 +282,49 @@ class TopicWorker:
                 f"share.record.lock.duration.ms of the group {self.name!r} to a longer time, or take fewer at once",
                 lost,
             )
+
+    # --- For event loops, and for a function ----------------------------------------------------------------------------
+
+    async def take_async(self, max_records: int = 1, timeout: float | None = None) -> list[TopicTask]:
+        """Does the same as take() in the running asyncio loop, but waits where the messages before are not finished. A call
+        that is cancelled gives back what it was about to return."""
+        check_count("max_records", max_records)
+        check_timeout("timeout", timeout)
+        return cast("list[TopicTask]", await self._takes().take(max_records, timeout))
+
+    def tasks_async(self, timeout: float | None = None) -> AsyncIterator[TopicTask]:
+        """Does the same as tasks(), for `async for` in the running asyncio loop."""
+        check_timeout("timeout", timeout)
+        return cast("AsyncIterator[TopicTask]", self._takes().tasks(timeout))
+
+    def _takes(self) -> AsyncTakes:
+        if self._async is None:
+            from jlog.working.asynchronous import AsyncTakes  # imports asyncio, which most programs do not need
+
+            self._async = AsyncTakes(self._source)
+        return self._async
+
+    def run(self, handle: Callable[[TopicTask], object], *, threads: int = 1, grace: float = 30.0) -> None:
+        """Calls handle(task) for each message, in `threads` threads, until stop(), SIGTERM or SIGINT, as Worker.run() does. The
+        threads share what one fetch brings, and the next fetch waits until all of that is finished."""
+        self._run = Run(self._source, self.path, cast("Any", handle))
+        try:
+            self._run.run(threads, grace)
+        finally:
+            self._run = None
+
+    def failed(self, task: TopicTask, error: BaseException) -> None:
+        """Gives back a message whose function has raised."""
+        try:
+            task.nack(reason=str(error))
+        except (JournalError, OSError) as lost:
+            _log.warning("%s", lost)
+
+    def stop(self) -> None:
+        """Ends run() and the iterations of this worker, in any thread, once what they hold is finished."""
+        self._source.stopped = True
+        if self._run is not None:
+            self._run.wake()
 
     def close(self) -> None:
         """Gives back what this worker has, and leaves the group. A second close does nothing."""
@@ -287,6 +355,30 @@ class TopicWorker:
             raise JournalClosed(
                 f"{self.path}: this worker belongs to the process that this one was forked from; open a new one"
             )
+
+
+class _Source:
+    """What run() and the coroutines of a worker take from."""
+
+    def __init__(self, worker: TopicWorker) -> None:
+        self.policy = worker
+        self.stopped = False
+
+    def suspects(self) -> int:
+        """Returns 0: the brokers give what a dead worker had to any other one."""
+        return 0
+
+    def ring(self) -> None:
+        """Does nothing: nobody waits for longer than a slice."""
+
+    def take(self, most: int, deadline: Any, interrupt: Any = None) -> list[TopicTask]:
+        """Takes at least one message, unless the deadline is now. Waits where those before are not finished."""
+        while not self.stopped and not (interrupt is not None and interrupt.raised):
+            left = deadline.left()
+            tasks = self.policy.next_tasks(most, SLICE_SECONDS if left is None else 0.0, waits=True)
+            if tasks or left is not None:
+                return tasks
+        return []
 
 
 def _without_share_groups(path: str) -> BrokerError:
