@@ -49,7 +49,7 @@ def console(directories: tuple[str, ...], listen: str, allow_changes: bool, toke
     \b
     Examples:
       jlogtool console --listen 127.0.0.1:8080 /var/lib
-      jlogtool console --listen 127.0.0.1:8080 --allow-changes /var/lib/events /var/lib/orders
+      jlogtool console --listen 127.0.0.1:8080 --allow-changes /var/lib/orders
     """
     from jlog.console.app import application, serve
 
