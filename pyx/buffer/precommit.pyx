@@ -49,7 +49,7 @@ from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 
 from jlog._core.system.lock import OWNERS, LockFile
 from jlog.errors import CorruptJournal, UnsupportedFormat
-from jlog.system.files import directory_of, file_in, naming, open_file, open_or_create, read_whole
+from jlog.system.files import directory_of, file_in, name_error, open_file, open_or_create, read_whole
 
 
 cdef enum:
@@ -111,8 +111,11 @@ cdef class Precommit:
 
     cdef int check_layout(self) except -1:
         """Raises UnsupportedFormat for a page of a newer jlog, which would otherwise look damaged."""
-        with naming(self.path):
+        try:
             head = read_whole(self.fd, 12, 0)
+        except OSError as error:
+            name_error(error, self.path)
+            raise
         if len(head) == 12 and head[:8] == <bytes> JLOG_PAGE_MAGIC:
             layout = int.from_bytes(head[8:], "little")
             if layout > JLOG_PAGE_LAYOUT:
