@@ -140,6 +140,7 @@ def of_honker(directory: Path, records: int, batch: int) -> float:
 
 @contextmanager
 def redis_server(program: str, directory: Path) -> Any:
+    directory = directory.resolve()  # the server changes to it
     socket = directory / "redis.sock"
     process = subprocess.Popen(
         [program, "--port", "0", "--unixsocket", str(socket), "--appendonly", "yes", "--dir", str(directory)],
@@ -202,7 +203,7 @@ def ways(records: int, redis: str | None) -> dict[str, Callable[[Path], float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--redis", metavar="PROGRAM")
     arguments = parser.parse_args()
