@@ -181,3 +181,16 @@ def test_processes_at_the_limit_go_on_as_a_subscriber_reads(path, spawn):
     first = jlog.Journal(path).first_sequence
     assert first > 0
     check_units(path, units, first_sequence=first)
+
+
+def test_an_unfinished_record_of_workers_holds_its_segment_until_it_is_finished(path):
+    with jlog.Writer(path, **LIMITED) as writer, jlog.Worker(path, "billing") as worker:
+        fill_up(writer)
+        tasks = []
+        while found := worker.take(100, timeout=0):
+            tasks += found
+        worker.ack(tasks[1:])
+        with pytest.raises(jlog.JournalFull):
+            writer.append(b"x" * 1000)
+        tasks[0].ack()
+        writer.append(b"x" * 1000)

@@ -46,6 +46,11 @@ def later(monkeypatch):
     return later
 
 
+def finish_all(worker):
+    while tasks := worker.take(timeout=0):
+        worker.ack(tasks)
+
+
 def reasons(segments):
     return {segment.first_sequence: segment.reason for segment in segments}
 
@@ -247,6 +252,23 @@ def test_the_only_subscriber_expires_too(make, later):
     assert journal.clean() == []
     later(DAY * 2)
     assert set(reasons(journal.clean()).values()) == {"read"}
+
+
+def test_workers_that_finish_nothing_hold_nothing_for_ever_and_are_told_what_was_lost(make, path, later):
+    journal = make(subscriber_max_age=DAY)
+    with jlog.Worker(path, "shared") as worker:
+        first, second = worker.take(2, timeout=0)
+        later(DAY / 2)
+        second.ack()
+        assert journal.clean() == []  # the oldest unfinished record is the position
+        later(DAY * 2)
+        assert journal.subscribers()["shared"].expired
+        assert len(journal.clean()) == 10
+        assert first.value == value_of(0)
+        first.ack()
+        with pytest.raises(jlog.PositionLost) as caught:
+            finish_all(worker)  # of which it has those of one segment in memory
+        assert caught.value.first_sequence == 100
 
 
 def test_a_subscriber_that_commits_in_time_loses_nothing(make, path, later):
