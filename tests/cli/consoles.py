@@ -32,8 +32,10 @@ def serving(*arguments: object, listen: str = "127.0.0.1:0") -> Iterator[str]:
         line = process.stderr.readline()
         found = re.fullmatch(r"Serving (http://[\d.]+:\d+)/\n", line)
         assert found, line
-        yield found[1]
-        process.terminate()
+        try:
+            yield found[1]
+        finally:
+            process.terminate()
         assert process.wait(HUNG_SECONDS) in (0, 143, -15)
 
 

@@ -187,10 +187,10 @@ def look_around(browser, console, shop, kitchen):
         browser.get(page(console, shop, "state", "orders"))
         keep(browser, f"state-{scheme}")
         browser.get(page(console, shop, "records", "orders", start="10s"))
+        browser.find_element(By.CSS_SELECTOR, "details summary").click()  # new records may move it out of the page
         browser.find_element(By.ID, "follow").click()
         first = rows(browser)[0]
         until(browser, lambda _: rows(browser)[0] != first)  # noqa: B023 - it is called before `first` changes
-        browser.find_elements(By.CSS_SELECTOR, "details summary")[0].click()
         keep(browser, f"records-{scheme}")
         browser.get(page(console, shop, "sql", "orders"))
         statement = browser.find_element(By.ID, "statement")

@@ -4,6 +4,7 @@ from typing import TypeAlias
 
 from typing_extensions import Buffer, disjoint_base
 
+HEADERS: str
 EPOCH: datetime
 _Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 
