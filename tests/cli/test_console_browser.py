@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -56,7 +57,8 @@ def browser(tmp_path):
 
 
 def until(browser, holds):
-    return WebDriverWait(browser, HUNG_SECONDS).until(holds)
+    # A page that looks anew may replace an element between two steps.
+    return WebDriverWait(browser, HUNG_SECONDS, ignored_exceptions=[StaleElementReferenceException]).until(holds)
 
 
 def rows(browser):

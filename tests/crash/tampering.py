@@ -107,7 +107,9 @@ def lose_unsynced(journal: Path, target: Path) -> Path:
     """A copy as the worst power loss leaves it: nothing is left after the promised durable end, which the mark in `bounds`
     follows, and the buffer is lost."""
     told = struct.unpack_from("<Q", (journal / "precommit").read_bytes(), DURABLE_END_AT)[0]
+    bounds = (journal / "bounds").read_bytes()  # before the segments: a sync meanwhile would leave a mark beyond their copies
     copy(journal, target)
+    (target / "bounds").write_bytes(bounds)
     zero(target / "precommit")
     segment, offset, sequence = synced_mark_of(target)
     if sequence < told:
