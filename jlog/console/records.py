@@ -26,7 +26,7 @@ JSON_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Row:
-    """What is shown of a record, so that a page of large values does not keep them."""
+    """The texts that a page shows of a record, whose value may be large and is not kept."""
 
     sequence: str
     time: str

@@ -1,4 +1,4 @@
-"""What the console knows of journals and topics without waiting for a disk: looks at each, some seconds apart, for an hour."""
+"""Looks at each journal and topic, some seconds apart, and keeps an hour of that: no page waits for a disk."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Look(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a journal has, or a partition of a topic, of which the last three are not known."""
+    """The figures of a journal, or of a partition of a topic, of which the last three are not known."""
 
     records: int
     subscribers: int

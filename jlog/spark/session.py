@@ -141,7 +141,9 @@ def _cause(error: Exception, log: str | None) -> str:
 def _settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     for option, value in FIXED.items():
         if conf.get(option, value) != value:
-            raise ValueError(f"{option} is always {value}, since the tables would have other values; leave it out of --conf")
+            raise ValueError(
+                f"{option} is always {value}, since another value would change what the tables hold; leave it out of --conf"
+            )
     found = dict(ALWAYS)
     if not submitted():
         master = master or "local[*]"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import SegmentFile
 from jlog.errors import CorruptJournal
@@ -26,4 +28,5 @@ def read_state(path: str, uuid: bytes, cursor: Cursor) -> dict[bytes, bytes]:
 def state_of(path: str) -> dict[bytes, bytes]:
     """Returns the same of the journal at the absolute `path`, which it opens for that."""
     uuid = read_meta(path).uuid
-    return read_state(path, uuid, Cursor(path, uuid))
+    with closing(Cursor(path, uuid)) as cursor:
+        return read_state(path, uuid, cursor)

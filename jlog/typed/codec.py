@@ -1,4 +1,4 @@
-"""What a codec is, and how a writer and a reader use one."""
+"""The interface of a codec, and its use by a writer and a reader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Stored(Protocol):
-    """What decode() is given: a record, a message of a topic, or a task."""
+    """The argument of decode(): a record, a message of a topic, or a task."""
 
     @property
     def value(self) -> bytes | None: ...

@@ -38,7 +38,7 @@ def confluent(
 
 
 class ConfluentCodec:
-    """What confluent() returns. Like the registry's client it does not pickle."""
+    """The codec that confluent() returns. Like the registry's client it does not pickle."""
 
     def __init__(self, topic: str, serializer: Any, deserializer: Any) -> None:
         try:

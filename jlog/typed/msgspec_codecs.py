@@ -39,7 +39,7 @@ def msgpack(*types: Any, allow_changes: bool = False) -> TypesCodec:
 
 
 class TypesCodec:
-    """What json() and msgpack() return. It pickles with its types, if they can be imported where it arrives."""
+    """The codec that json() and msgpack() return. It pickles with its types, if they can be imported where it arrives."""
 
     def __init__(self, form: str, types: Sequence[Any], allow_changes: bool = False) -> None:
         if not types:

@@ -28,10 +28,14 @@ class AsyncSyncs:
 
     def begin(self) -> None:
         """Starts the thread, for a call that waits after it has appended. Raises JournalError where there can be no thread."""
-        if self._process != os.getpid():
-            self.__init__()  # type: ignore[misc] # what was waited for in the parent of a fork is the parent's
+        self._forget_the_parent()
         with self._changed:
             self._begin()
+
+    def _forget_the_parent(self) -> None:
+        """Begins anew in a forked child: what coroutines of the parent wait for is the parent's."""
+        if self._process != os.getpid():
+            self.__init__()  # type: ignore[misc]
 
     def _begin(self) -> None:
         if not self._runs:
@@ -42,11 +46,11 @@ class AsyncSyncs:
         """Returns when the thread has called `sync` once after this call has begun. Raises what `sync` has raised."""
         import asyncio  # slow to import, and most programs have no event loop
 
-        self.begin()
+        self._forget_the_parent()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[BaseException | None] = loop.create_future()
         with self._changed:
-            self._begin()  # it may have ended meanwhile
+            self._begin()
             self._futures.setdefault(loop, []).append(future)
             self._sync = sync
             self._changed.notify()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
-from jlog._core.read.cursor import Cursor
 from jlog._core.system.lock import Deadline
 from jlog.positions.position_files import table_locked
-from jlog.storage.meta import read_meta
-from jlog.storage.state import read_state
+from jlog.storage.state import state_of
 
 if TYPE_CHECKING:
     from jlog._core.write.writer import Writer
@@ -23,8 +20,6 @@ def settle_types(writer: Writer, codec: Codec, deadline: Deadline) -> None:
         return
     # Two writers that open at once: the second reads what the first has stored.
     with table_locked(writer.path, deadline):
-        uuid = read_meta(writer.path).uuid
-        with closing(Cursor(writer.path, uuid)) as cursor:
-            changes = new_state(read_state(writer.path, uuid, cursor), writer.path)
+        changes = new_state(state_of(writer.path), writer.path)
         if changes:
             writer.extend((), state=changes)

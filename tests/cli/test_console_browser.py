@@ -57,7 +57,7 @@ def browser(tmp_path):
 
 
 def until(browser, holds):
-    # A page that looks anew may replace an element between two steps.
+    # A page that refreshes itself may replace an element between two steps.
     return WebDriverWait(browser, HUNG_SECONDS, ignored_exceptions=[StaleElementReferenceException]).until(holds)
 
 

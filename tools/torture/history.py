@@ -28,7 +28,7 @@ class Holding(NamedTuple):
 
 @dataclass
 class Fate:
-    """What is known of one record."""
+    """The history of one record."""
 
     ending: bool = False  # a finish has begun since the record was handed out; its worker may have died in it
     finished: int | None = None  # when it was known to be finished

@@ -1,4 +1,4 @@
-"""What is known of every sequence of a journal."""
+"""The history of every sequence of a journal."""
 
 from __future__ import annotations
 

@@ -59,6 +59,7 @@ class TimeType(Parsed):
             return found
         if found.is_local and not (ctx is not None and ctx.resilient_parsing):
             names = param.opts if isinstance(param, click.Option) else []
+            # click does not tell by which of its names an option was given.
             option = next((f"{name} " for word in reversed(sys.argv) if (name := word.partition("=")[0]) in names), "")
             complain(f"{option}{value}: taken as {found.time.isoformat()}, in this machine's zone, {found.time.tzname()}")
         return found.time

@@ -89,7 +89,7 @@ def topics_at(url: str) -> list[str]:
 
 
 def address_of(listen: str, *, elsewhere: bool) -> tuple[Address, int]:
-    """elsewhere: whether other machines may be answered."""
+    """Returns address and port. elsewhere: whether other machines may be answered."""
     host, _, port = listen.rpartition(":")
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))

@@ -105,8 +105,8 @@ class TopicWorker:
 
     The brokers lock a message for the worker that has it, for share.record.lock.duration.ms of the group (30 s). A message
     whose lock has run out, or whose worker died, comes again, until share.delivery.count.limit (5) is reached. The next
-    messages are fetched once all those before are finished; take() and tasks() then raise JournalError, run() and coroutines
-    wait.
+    messages are fetched once all those before are finished. Until then take() and tasks() raise JournalError, while run() and
+    coroutines wait.
 
     start: "begin" or "end", where a new group begins.
     create: False raises SubscriberNotFound for a group that no TopicWorker has opened before.
@@ -358,7 +358,7 @@ class TopicWorker:
 
 
 class _Source:
-    """What run() and the coroutines of a worker take from."""
+    """The source of tasks for run() and for the coroutines of a worker."""
 
     def __init__(self, worker: TopicWorker) -> None:
         self.policy = worker
