@@ -1,5 +1,6 @@
 """The records that reading gives, and records in Arrow's columns."""
 
+from jlog._core.format.constants import VALUE_BYTES_MAX
 from jlog._core.records.arrow import (
     FIELDS,
     HEADERS_MAP,
@@ -18,6 +19,7 @@ __all__ = [
     "FIELDS",
     "HEADERS_MAP",
     "HEADERS_TEXT_MAP",
+    "VALUE_BYTES_MAX",
     "ArrowBatch",
     "Field",
     "Record",

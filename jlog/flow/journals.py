@@ -14,7 +14,7 @@ from jlog.flow.options import nothing
 from jlog.flow.records import RecordLike, columns_of
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
-from jlog.record import RecordBatch
+from jlog.record import VALUE_BYTES_MAX, RecordBatch
 from jlog.storage.attaching import hold_as_sink
 from jlog.storage.meta import read_meta
 from jlog.writer import Writer
@@ -22,7 +22,6 @@ from jlog.writer import Writer
 PROMOTED = "promoted"  # part of the source position that says which standby has replaced the journal
 ABOUT_EVERY = 1.0  # seconds between two looks at the positions of a journal that has a standby
 READ_BYTES = 4 << 20
-VALUE_BYTES = 1 << 30  # most that a value may have
 
 
 class JournalSource:
@@ -293,7 +292,7 @@ class JournalSink:
             return int(add_to(self._body, refuse))
         try:
             found = columns_of(batch)
-            if found.value_bytes <= VALUE_BYTES:
+            if found.value_bytes <= VALUE_BYTES_MAX:
                 self._body.add_columns(found.values, found.keys, found.headers, found.timestamps_us)
                 return found.value_bytes
         except (Refused, ValueError):
@@ -305,7 +304,7 @@ class JournalSink:
         value_bytes = 0
         for index, record in enumerate(batch):
             reason, size = "", len(record.value or b"")
-            if size > VALUE_BYTES:
+            if size > VALUE_BYTES_MAX:
                 reason = f"{size} bytes are more than the 1 GiB that a value may have"
             else:
                 try:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from jlog._core.format.constants import VALUE_BYTES_MAX
 from jlog._core.records.encode import EncodedRecords
 from jlog._core.records.libjlog import FULL, MORE, SPOILED, SUSPECT, TOO_LARGE, Messages
 from jlog.libjlog.damage import DamageFinder, Gap
@@ -13,7 +14,6 @@ from jlog.libjlog.format import POINTER_BYTES, PRE_COMMIT, Layout, segment_name
 from jlog.libjlog.source import SegmentFile
 
 WINDOW_BYTES = 4 << 20  # read at once; more only for one message that is longer
-VALUE_BYTES_MAX = 1 << 30  # of a record
 BODY_BYTES = 2 << 20  # of records that are appended at once; more only for one message that is longer
 
 

@@ -9,7 +9,7 @@ from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_body, jlog_page, jlog_
 from jlog._core.system.atomic cimport jlog_full_fence, jlog_futex_wait, jlog_load_acquire
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
-from jlog._core.records.encode cimport compressed_or_none
+from jlog._core.format.lz4 cimport compressed_or_none
 from jlog._core.process.operation cimport APPEND, ROLL, Append, Operation
 from jlog._core.process.process cimport WritingProcess
 

@@ -27,7 +27,8 @@ from jlog._core.segments.window cimport ReadAhead
 
 from jlog._core.segments.index import segment_end
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
-from jlog._core.segments.segment import decompress, list_segments
+from jlog._core.format.lz4 import decompress
+from jlog._core.segments.segment import list_segments
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
 
 

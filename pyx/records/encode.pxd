@@ -37,6 +37,7 @@ cdef struct StoredBody:
     uint8_t codec
 
 cdef bytes as_bytes(value, str what)
+cdef too_large(size)
 cdef object time_us_of(timestamp, timestamp_us)
 cdef iterator_of(str name, value, str what)
 
@@ -63,5 +64,3 @@ cdef class EncodedRecords:
     cdef uint32_t append_headers(self, headers) except? 0xFFFFFFFF
     cdef int describe(self, Records *records) except -1
     cdef int store(self, int codec, Records *records, StoredBody *stored) except -1
-
-cdef bytes compressed_or_none(raw)

@@ -32,6 +32,7 @@ from jlog._core.format.format cimport (
     jlog_short_head,
     jlog_store32,
 )
+from jlog._core.format.lz4 cimport compressed_or_none
 from jlog.errors import RecordTooLarge
 from jlog.system.arguments import check_count
 
@@ -42,8 +43,6 @@ cdef extern from "Python.h":
 
 HEADERS = "pairs of str and bytes, or a dict of them"
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-_compress = None  # lz4.block.compress; imported at the first use, since a journal without compression does not need it
 
 
 cdef bytes as_bytes(value, str what):
@@ -86,8 +85,8 @@ cdef tuple pair_of(value):
 
 
 cdef too_large(size):
-    return RecordTooLarge(f"a value, a key, and the headers of a record together, have at most {JLOG_VALUE_BYTES_MAX} bytes "
-                          f"(1 GiB), not {size}")
+    return RecordTooLarge(
+        f"a record's value, key and headers have at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB) each, not {size}")
 
 
 cdef int64_t as_time_us(timestamp_us) except? -1:
@@ -294,13 +293,3 @@ cdef class EncodedRecords:
         with nogil:
             stored.crc = jlog_crc32c(0, stored.data, stored.bytes)
         return 0
-
-
-cdef bytes compressed_or_none(raw):
-    """Returns the body compressed; None if that is not smaller. lz4 releases the GIL meanwhile."""
-    global _compress
-    if _compress is None:
-        from lz4.block import compress
-        _compress = compress
-    cdef bytes compressed = _compress(raw, store_size=False)
-    return compressed if PyBytes_GET_SIZE(compressed) < len(raw) else None

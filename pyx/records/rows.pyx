@@ -129,8 +129,8 @@ cdef int add_rows(EncodedRecords body, const ArrowSchema *schema, const ArrowArr
 
 cdef int raise_refusal(int status, row) except -1:
     if status == JLOG_ENCODE_TOO_LARGE:
-        raise RecordTooLarge(f"row {row}: a value, a key, and the headers of a record together, have at most "
-                             f"{JLOG_VALUE_BYTES_MAX} bytes (1 GiB)")
+        raise RecordTooLarge(
+            f"row {row}: a record's value, key and headers have at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB) each")
     raise ValueError(f"row {row}: " + {
         JLOG_ENCODE_OUTSIDE: "an offset points outside its buffer; validate(full=True) lists what else is wrong",
         JLOG_ENCODE_NULL_HEADER: "a header, or its key, is null",

@@ -43,6 +43,7 @@ from jlog._core.segments.walk cimport (
 from jlog._core.system.clock cimport jlog_clock_us
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from jlog._core.format.lz4 import decompress
 from jlog.errors import CorruptJournal, UnsupportedFormat
 from jlog.system.files import file_in, open_segment, read_whole, regular_files
 
@@ -124,19 +125,6 @@ cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, u
     header.replacements = replacements
     header.crc = jlog_structure_crc(header, sizeof(header[0]))
     return 0
-
-
-def decompress(bytes stored not None, uint32_t raw_bytes) -> bytes:
-    """Returns the raw body of an LZ4 block. Raises ValueError if the bytes are not such a block."""
-    import lz4.block
-
-    try:
-        raw = lz4.block.decompress(stored, uncompressed_size=raw_bytes)
-    except lz4.block.LZ4BlockError as error:
-        raise ValueError(f"LZ4 cannot decompress it: {error}") from None
-    if len(raw) != raw_bytes:
-        raise ValueError(f"it decompresses to {len(raw)} bytes instead of {raw_bytes}")
-    return raw
 
 
 cdef class SegmentFile:

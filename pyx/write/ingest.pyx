@@ -41,8 +41,8 @@ from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_latest_us
 from jlog._core.records.rows cimport body_of_arrow
 
+from jlog._core.format.lz4 import decompress
 from jlog._core.segments.build import encode_block, encode_state, segment_start
-from jlog._core.segments.segment import decompress
 from jlog.errors import JournalError
 from jlog.system.files import file_in, name_error, open_file
 

@@ -9,7 +9,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset, strcmp
 
 from jlog._core.write.attachment cimport Attachment
-from jlog._core.records.encode cimport EncodedRecords, as_bytes, iterator_of, time_us_of
+from jlog._core.records.encode cimport EncodedRecords, as_bytes, iterator_of, time_us_of, too_large
 from jlog._core.format.format cimport JLOG_ID_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.write.ingest cimport ingest
 from jlog._core.system.lock cimport Deadline
@@ -27,7 +27,7 @@ from jlog._core.records.rows cimport body_of_arrow
 from jlog._core.write.attachment import attach, detach
 from jlog._core.append.operations import closed_error
 from jlog._core.system.lock import NEVER, when_nothing_is_held
-from jlog.errors import JournalClosed, JournalLocked, JournalMoved, RecordTooLarge
+from jlog.errors import JournalClosed, JournalLocked, JournalMoved
 
 cdef extern from "Python.h":
     ctypedef struct PyMethodDef:
@@ -347,7 +347,7 @@ cdef class Writer(Appender):
         for value in items:
             total += <uint64_t> JLOG_SHORT_BYTES + PyBytes_GET_SIZE(value)
             if PyBytes_GET_SIZE(value) > JLOG_VALUE_BYTES_MAX:
-                raise RecordTooLarge(f"a value has at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB), not {len(value)}")
+                raise too_large(len(value))
         attachment = self.opened()
         if not self.buffered or total + JLOG_BASE_BYTES > self.buffer.page.capacity:
             return self.append_body(EncodedRecords.of_values(items), None, waits)

@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import nullcontext, suppress
 from itertools import count
 
@@ -105,13 +106,14 @@ def test_a_writer_tells_that_its_journal_was_moved_and_leaves_the_other_one_alon
         assert jlog.Journal(moved_to).verify().ok
 
 
-def append_until_told(writer, value):
-    """Returns how many appends were acknowledged."""
+def append_until_told(writer, value, pause=0.0):
+    """Returns how many appends were acknowledged. pause: seconds between two of them."""
     for appended in count():
         try:
             writer.append(value)
         except jlog.JournalMoved:
             return appended
+        time.sleep(pause)
     raise AssertionError
 
 
@@ -157,7 +159,7 @@ def test_appends_end_within_the_next_check(path, other, move):
     writer = jlog.Writer(path)
     writer.append(b"before")
     move(path, other)
-    append_until_told(writer, b"")  # they fit into the buffer for longer than the maintenance thread sleeps
+    append_until_told(writer, b"", pause=0.001)  # they fit into the buffer for longer than the maintenance thread sleeps
     with pytest.raises(jlog.JournalMoved):
         writer.close()
 

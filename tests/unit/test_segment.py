@@ -11,11 +11,11 @@ import pytest
 import jlog
 import oracle
 from crash.tampering import change, invert
+from jlog._core.format.lz4 import decompress
 from jlog._core.segments.segment import (
     BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     SegmentFile,
-    decompress,
     first_time,
     index_name,
     list_segments,

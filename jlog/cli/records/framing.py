@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import click
 
 from jlog.errors import RecordTooLarge
+from jlog.record import VALUE_BYTES_MAX
 
 CHUNK_BYTES = 1 << 20
-VALUE_BYTES_MAX = 1 << 30
 _LENGTH = struct.Struct("<I")
 
 Splitter = Callable[[Iterator[bytes], str], Iterator[list[bytes]]]

@@ -1,0 +1,1 @@
+cdef bytes compressed_or_none(raw)
