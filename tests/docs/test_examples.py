@@ -65,7 +65,7 @@ def _own_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.xdist_group("kafka")
+@pytest.mark.xdist_group("kafka-examples")
 @pytest.mark.usefixtures("_own_broker")
 def test_each_line_that_was_logged_is_in_kafka_once(tmp_path: Path) -> None:
     proof = "each line is in the topic exactly once, in the order of its process"
@@ -75,7 +75,7 @@ def test_each_line_that_was_logged_is_in_kafka_once(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.kafka
-@pytest.mark.xdist_group("kafka")
+@pytest.mark.xdist_group("kafka-examples")
 @pytest.mark.usefixtures("_own_broker")
 def test_messages_of_killed_mirrors_are_in_kafka_for_those_who_read_uncommitted(tmp_path: Path) -> None:
     """So the mirrors were killed at the moment that the example is about."""
@@ -86,6 +86,7 @@ def test_messages_of_killed_mirrors_are_in_kafka_for_those_who_read_uncommitted(
     assert (done.returncode, done.stderr) == (1, "FAILED: the topic does not have each line once and in order\n"), done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark-processes")
 @pytest.mark.timeout(SPARK_SECONDS + 50)

@@ -14,13 +14,12 @@ from kafka.secured import ANYTHING, Right, Secured, started
 from kafka.witness import Witness
 
 HERE = Path(__file__).parent
-FAULTS = ("test_broker_faults.py", "test_kills.py", "test_leaderless.py")
 SECURED = ("test_logins.py", "test_rights.py", "test_secured.py")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those of one broker are in one worker, so that it is started once."""
+    """Those of one file are in one worker, which starts its broker once. So is all that needs the secured cluster."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.kafka)
@@ -28,8 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             is_secured = name in SECURED or (
                 getattr(item, "callspec", None) and item.callspec.params.get("security") == "secured"
             )
-            group = "kafka-faults" if name in FAULTS else "kafka-secured" if is_secured else "kafka"
-            item.add_marker(pytest.mark.xdist_group(group))
+            item.add_marker(pytest.mark.xdist_group("kafka-secured" if is_secured else f"kafka-{item.path.stem}"))
 
 
 @pytest.fixture(scope="session")

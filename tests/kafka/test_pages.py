@@ -14,6 +14,7 @@ HERE = pages_for("kafka")
 HOSTS = r"kafka://(?:localhost|host|broker)(?::9092)?(?=[/\"])"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(PAGE_SECONDS)
 @pytest.mark.usefixtures("_jars")
 @pytest.mark.parametrize("page", HERE)

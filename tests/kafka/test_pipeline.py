@@ -92,6 +92,7 @@ def test_a_topic_that_is_not_there_is_said(url: str, topic: str, witness: Witnes
     assert topic not in witness.topics()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_types_are_those_of_a_topics_first_and_newest_records(
     witness: Witness, topic: str, url: str, tmp_path: Path, pipeline: Pipeline

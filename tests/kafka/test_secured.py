@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from kafka_broker import SESSION_SECONDS
 
+import exhaustive
 import jlog
 from jlog.kafka import BrokerError, Capture, Mirror, verify
 from jlog.kafka.client import clients
@@ -38,7 +39,7 @@ def login(secured):
     return secured.user([Right("all", kind, "*") for kind in ANYTHING])
 
 
-@pytest.fixture(params=["the core", "the Python client"])
+@pytest.fixture(params=["the core", exhaustive.only("the Python client")])
 def way(request, monkeypatch):
     if request.param == "the Python client":
         monkeypatch.setattr(clients, "library", lambda: None)

@@ -374,6 +374,7 @@ def test_spark_streams_an_archive_into_a_lake(spark: SparkSession, tmp_path: Pat
     assert lake.rows() == [(orders.url, sequence) for sequence in range(500)]
 
 
+@pytest.mark.exhaustive
 def test_a_stream_follows_an_object_store(s3: str, drive: Callable[[Path], Driver], tmp_path: Path) -> None:
     """The driver has its credentials from its environment. It is killed, and another one goes on."""
     orders, folder = Archiving(tmp_path / "orders", f"{s3}/{secrets.token_hex(8)}"), tmp_path / "lake"

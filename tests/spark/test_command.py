@@ -94,6 +94,7 @@ def ctrl_c(process: subprocess.Popen[bytes]) -> None:
     os.killpg(process.pid, signal.SIGINT)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_a_batch_after_an_idle_time_is_reported_at_once_and_with_its_own_time(tmp_path: Path) -> None:
     """Spark reports the progress of an idle query too, under the number of the next batch."""
@@ -119,7 +120,7 @@ def test_a_batch_after_an_idle_time_is_reported_at_once_and_with_its_own_time(tm
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("end", [to_one, ctrl_c, exhaustive.only(to_all)])
+@pytest.mark.parametrize("end", [to_one, exhaustive.only(ctrl_c), exhaustive.only(to_all)])
 def test_a_signal_ends_it_with_the_summary_and_it_goes_on_later(
     tmp_path: Path, end: Callable[[subprocess.Popen[bytes]], None]
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_signal_ends_it_with_the_summary_and_it_goes_on_later(
     assert len(bad) == 150
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1_800)
 def test_kills_at_any_time_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """While records are appended, and small batches are moved one after the other."""

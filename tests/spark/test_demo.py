@@ -14,6 +14,7 @@ from spark.sessions import ROOT
 DEMO = [sys.executable, str(ROOT / "docs" / "examples" / "demo" / "run.py"), "--spark"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("_spark_environment")
 def test_sql_counts_the_records_that_the_journal_holds(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_a_first_batch_that_was_never_noted_is_forgotten(spark: SparkSession, pa
     assert spark.read.parquet(str(tmp_path / "rows")).count() == 10
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_an_executor_that_is_killed_loses_and_repeats_nothing(cluster: Driver, path: Path, tmp_path: Path) -> None:
     with jlog.Writer(path, **SMALL) as writer:

@@ -12,6 +12,7 @@ from docs.running import PAGE_SECONDS, run_page
 HERE = pages_for("spark")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(PAGE_SECONDS)
 @pytest.mark.usefixtures("_spark_environment")
 @pytest.mark.parametrize("page", HERE)

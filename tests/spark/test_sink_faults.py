@@ -40,6 +40,7 @@ def write_files(folder: Path) -> None:
         (folder / f"{number:03}.txt").write_bytes(b"\n".join(lines) + b"\n")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1_800)
 def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
     drive: Callable[[Path], Driver], cluster: Driver, tmp_path: Path
@@ -134,6 +135,7 @@ def expected() -> list[bytes]:
     return [line(number) for number in range(RECORDS)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_tasks_that_fail_and_are_tried_again_leave_nothing_twice(cluster: Driver, tmp_path: Path) -> None:
     path = tmp_path / "journal"

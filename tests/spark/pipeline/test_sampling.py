@@ -33,12 +33,14 @@ def test_types_are_those_of_early_and_late_records(run: Run, plan: PipelinePlan,
     assert (rows()[-1]["n"], rows()[-1]["late"]) == (0.5, "x")
 
 
+@pytest.mark.exhaustive
 def test_pairs_that_come_late_are_columns(run: Run, plan: PipelinePlan, rows: Rows) -> None:
     plan = replace(plan, parser=Parser("logfmt"), batch_records=RECORDS)
     run(plan, [*[b"n=1"] * (RECORDS + 1), b"n=2 late=x"])
     assert (rows()[-1]["n"], rows()[-1]["late"]) == ("2", "x")
 
 
+@pytest.mark.exhaustive
 def test_an_archive_by_its_url_is_sampled(plan: PipelinePlan, rows: Rows, spark: SparkSession, tmp_path: Path) -> None:
     url = (tmp_path / "archive").as_uri()
     jlog.Journal.create(tmp_path / "journal", segment_bytes=4096, retention=jlog.Retention(archive=url))

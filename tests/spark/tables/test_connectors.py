@@ -56,6 +56,7 @@ def test_other_writers_and_compaction_hide_no_batch(tables: TableDriver, tmp_pat
     assert ids(tables, table) == [*range(40), *range(100, 140)]
 
 
+@pytest.mark.exhaustive
 def test_a_batch_comes_again_after_its_files_were_joined_and_removed(tables: TableDriver, tmp_path: Path) -> None:
     table = "delta", str(tmp_path / "table")
     tables.sql("SET spark.databricks.delta.retentionDurationCheck.enabled=false")
@@ -279,7 +280,7 @@ def cases() -> Iterator[Any]:
     """A batch is cut off at each point, before the checkpoint notes it, and after that. Those that differ most run always."""
     for kind, points in POINTS.items():
         for point in (*points, "keep_settings", "after"):
-            is_common = point in ("_check", "keep_settings")
+            is_common = point == "keep_settings"
             yield pytest.param(kind, point, marks=() if is_common else pytest.mark.exhaustive, id=f"{kind}-{point}")
 
 

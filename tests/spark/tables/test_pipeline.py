@@ -57,6 +57,7 @@ def test_a_batch_with_other_offsets_is_refused(tables: TableDriver, tmp_path: Pa
     assert len(tables.rows("iceberg", dest)) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_new_fields_become_columns(tables: TableDriver, tmp_path: Path, kind: str) -> None:
     dest, checkpoint = str(tmp_path / "dest"), str(tmp_path / "checkpoint")
@@ -89,6 +90,7 @@ def test_new_fields_become_columns(tables: TableDriver, tmp_path: Path, kind: st
     assert not {"bad", "endless"} & rows[0].keys()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_killed_batch_comes_again_with_its_new_columns(
     tables: TableDriver, start: Callable[[], TableDriver], tmp_path: Path, kind: str

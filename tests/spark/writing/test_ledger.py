@@ -46,6 +46,7 @@ def test_no_named_query_is_pushed_out_by_others(sink: StagingSink, kind: str) ->
     assert found.count(b"a") == 150
 
 
+@pytest.mark.exhaustive
 def test_a_write_that_the_journal_cannot_remember_is_refused(sink: StagingSink) -> None:
     """The error says how to make room, and nothing is appended."""
 
