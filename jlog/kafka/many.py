@@ -117,7 +117,7 @@ class Mirrors:
             jobs = self._tables[where](self._stop, say)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are looked at
             say(str(error))
-            self.flows[where] = Report(FlowStats(last_error=str(error)))
+            self.flows[where] = MirrorState(FlowStats(last_error=str(error)))
             if may_pass(error) and not self._until_end:
                 self._waiting.add(where)
             else:
@@ -137,7 +137,7 @@ class Mirrors:
         has started it."""
         for name, mirror in [*self._mirrors.items()]:
             mirror.look()
-            self.flows[name] = mirror.report
+            self.flows[name] = mirror.state
             if mirror.failure is not None:
                 self.failures[name] = mirror.failure
         time.sleep(SLICE_SECONDS)
@@ -154,7 +154,7 @@ class Mirrors:
 
 
 @dataclass
-class Report:
+class MirrorState:
     """The last known state of a flow, for metrics. has_ended: its process ends by itself. failure: what has ended it."""
 
     stats: FlowStats = field(default_factory=FlowStats)
@@ -167,8 +167,8 @@ class Report:
     def lag(self) -> Lag | None:
         return self.known_lag
 
-    def down(self, problem: str) -> Report:
-        """Returns the report without what is not true any more."""
+    def down(self, problem: str) -> MirrorState:
+        """Returns the state without what is not true any more."""
         return replace(self, is_open=False, known_lag=None, stats=replace(self.stats, last_error=problem))
 
 
@@ -177,7 +177,7 @@ class MirrorProcess:
 
     def __init__(self, job: Job, until_end: bool, lags: bool, stop: Stop, say: Callable[..., None]) -> None:
         self.process: subprocess.Popen[bytes] | None = None
-        self.report = Report().down("its process is not started yet")
+        self.state = MirrorState().down("its process is not started yet")
         self.failure: Exception | None = None  # the error that ended it for good
         self.is_over = False
         self._given = job, until_end, lags, os.getpid()
@@ -196,12 +196,12 @@ class MirrorProcess:
             if code is not None:
                 self._ended(f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}")
             elif (silent := time.monotonic() - self._heard_at) > SILENT_SECONDS:
-                self.report = self.report.down(f"its process has not answered for {silent:.0f} s")
+                self.state = self.state.down(f"its process has not answered for {silent:.0f} s")
         elif not self.is_over and not self._stop.requested and time.monotonic() >= self._start_at:
             self._start()
 
     def _start(self) -> None:
-        self.report, self._heard_at = Report(), time.monotonic()
+        self.state, self._heard_at = MirrorState(), time.monotonic()
         try:
             self._socket, of_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with of_child:
@@ -227,7 +227,7 @@ class MirrorProcess:
                 if isinstance(said, str):
                     self._say(said)
                     continue
-                self.report, self._heard_at = said, time.monotonic()
+                self.state, self._heard_at = said, time.monotonic()
                 self._in_a_row = 0 if said.stats.transactions else self._in_a_row
 
     def _ended(self, how: str) -> None:
@@ -240,8 +240,8 @@ class MirrorProcess:
         self.is_over = self._stop.requested
         if self.is_over:
             return
-        failure = self.report.failure
-        if not self.report.has_ended:
+        failure = self.state.failure
+        if not self.state.has_ended:
             if not (self._until_end and self._in_a_row >= DEATHS_IN_A_ROW):
                 self._is_down(f"its process {how}; it is started again", again=True)
                 return
@@ -253,7 +253,7 @@ class MirrorProcess:
 
     def _is_down(self, problem: str, *, again: bool = False) -> None:
         self._say(problem, again=again)
-        self.report = self.report.down(problem)
+        self.state = self.state.down(problem)
 
     def end(self, number: signal.Signals) -> None:
         """Asks the process to end, or kills it. One that ends by itself has committed or aborted its transaction; what a killed
@@ -285,8 +285,8 @@ def main() -> None:
         with suppress(BlockingIOError, BrokenPipeError):  # the supervisor does not read, or has died
             supervisor.send(pickle.dumps(said), flags)
 
-    def now() -> Report:
-        said = Report(known_lag=known.get(job.name))
+    def now() -> MirrorState:
+        said = MirrorState(known_lag=known.get(job.name))
         for flow in flows.values():
             said.stats, said.is_open, said.was_open = replace(flow.stats), flow.is_open, flow.was_open
         said.stats.last_error = said.stats.last_error[:LINE_CHARACTERS]
