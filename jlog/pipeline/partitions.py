@@ -81,7 +81,7 @@ def _misfit(name: str, table: str) -> Column:
             TOO_LONG: f.octet_length(f.regexp_replace(text, ESCAPED, "%XX")) > _room(name, table),
         }
     if table == PARQUET:
-        reasons["is text that readers of directories take for a number or a time"] = _looks_typed(text)
+        reasons[f"is text that readers of directories take for a number or a time; {ANOTHER}"] = _looks_typed(text)
     return f.coalesce(*(f.when(is_bad, f"{name} {reason}") for reason, is_bad in reasons.items()))
 
 
@@ -92,7 +92,7 @@ def _room(name: str, table: str) -> int:
 
 
 def _looks_typed(text: Column) -> Column:
-    """Says whether readers make another text of this one: 7 of 007, and 1.0 of 1d. Whole numbers as they write them are safe,
-    and so are dates."""
+    """Says whether readers make another text of this one, 7 of 007 and 1.0 of 1d, or of a whole number in another directory:
+    beside 1.5 they give 7.0 for 7. Whole numbers as they write them are safe, and so are dates."""
     is_number = text.try_cast("double").isNotNull() | text.rlike(DIGITS) | text.rlike(TIME)
     return text.rlike(NUMBER_OR_TIME) & ~text.rlike(WHOLE_NUMBER) & is_number
