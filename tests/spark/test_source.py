@@ -53,6 +53,9 @@ def test_a_session_whose_timestamps_have_no_zone_reads_the_same(spark: SparkSess
     try:
         frame = load(journal)
         assert (frame.count(), dict(frame.dtypes)["timestamp"]) == (1000, "timestamp")
+        assert load(journal, columns="timestamp timestamp_ltz").count() == 1000
+        with pytest.raises(PySparkException, match="column timestamp is timestamp_ltz: a schema names it so"):
+            load(journal, columns="timestamp timestamp").collect()
     finally:
         spark.conf.unset("spark.sql.timestampType")
 

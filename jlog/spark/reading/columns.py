@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -81,6 +82,11 @@ def _known(field: StructField) -> str:
     name = field.name.lower()
     if name not in _TYPES:
         raise ValueError(f"a journal has no column {field.name}; it has {', '.join(_all())}")
+    if isinstance(field.dataType, TimestampNTZType) and name == "timestamp":
+        raise ValueError(
+            "column timestamp is timestamp_ltz: a schema names it so where spark.sql.timestampType is TIMESTAMP_NTZ, for there "
+            "timestamp means one without a time zone"
+        )
     if field.dataType != _TYPES[name]:
         raise ValueError(
             f"column {field.name} is {_TYPES[name].simpleString()}, not {field.dataType.simpleString()}; read it as it is, and "

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import exhaustive
 from jlog.pipeline.parsing import Parser
@@ -88,6 +89,30 @@ def test_a_value_that_a_type_cannot_hold_is_quarantined_and_never_changed(
     expected = [{field.split()[0]: fits} for field, _, fits in FITTING]
     assert [known(row) for row in rows()] == expected
     assert [row["value"] for row in rows(plan.quarantine)] == values[len(FITTING) :]
+
+
+def test_timestamps_without_a_zone_by_default_change_no_column_but_those_of_the_schema(
+    spark: SparkSession, run: Run, plan: PipelinePlan
+) -> None:
+    """`timestamp` in --schema then means what it means in all of Spark's SQL."""
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        good, bad = b'{"at": "2026-01-31T23:30:00"}', b'{"at": "2026-01-31T23:30:00-05:00"}'
+        plan = replace(plan, schema="at timestamp", partition_by=("date", "hour"))
+        found = run(plan, [good, bad], timestamps_us=[1_767_225_599_000_000] * 2)
+        kept, quarantined = spark.read.parquet(plan.dest), spark.read.parquet(plan.quarantine)
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+    assert (found.records_out, found.records_bad) == (1, 1)
+    assert {name: dict(kept.dtypes)[name] for name in ("timestamp", "at", "date")} == {
+        "timestamp": "timestamp",
+        "at": "timestamp_ntz",
+        "date": "date",
+    }
+    (row,) = kept.selectExpr("unix_micros(timestamp) AS us", "date", "hour", "at").collect()
+    assert (row.us, row.date, row.hour) == (1_767_225_599_000_000, date(2025, 12, 31), 23)
+    assert row.at == datetime.fromisoformat("2026-01-31T23:30:00")
+    assert [bytes(one.value) for one in quarantined.collect()] == [bad]
 
 
 def test_values_inside_arrays_objects_and_maps_are_held_or_quarantined(run: Run, plan: PipelinePlan, rows: Rows) -> None:
