@@ -301,7 +301,8 @@ class Reader:
         subscriber = self._named()
         sequence = self.position if sequence is None else check_count("sequence", sequence, 0)
         deadline = self._deadline()
-        if durable:
+        # A process that only finds the records synced need not become one that writes, which takes longer than all the rest.
+        if durable and not subscriber.is_durable(sequence):
             self._sync_journal(sequence, deadline)
         subscriber.commit(sequence, deadline, durable=durable)
 

@@ -11,6 +11,7 @@ from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.positions.start import find_start, outlives_its_records
 from jlog.reading.journal_records import JournalRecords
 from jlog.reading.sources import seek_before_the_end
+from jlog.storage.segments import end_now
 
 
 def create_if_missing(journal: JournalRecords, name: str, start: Start, create: bool, deadline: Deadline) -> None:
@@ -73,6 +74,10 @@ class Subscriber:
     @property
     def committed(self) -> int:
         return self._open_file().read()
+
+    def is_durable(self, sequence: int) -> bool:
+        """Says whether the records before this sequence are known to survive a power loss. Only reads."""
+        return end_now(self._journal.path, self._journal.meta.uuid, durable_only=True) >= sequence
 
     def commit(self, sequence: int, deadline: Deadline, *, durable: bool) -> None:
         journal, file = self._journal, self._open_file()

@@ -44,9 +44,29 @@ class Meta:
 def read_meta(path: str) -> Meta:
     """Reads the file. Raises JournalNotFound where `path` is not a journal, CorruptJournal or UnsupportedFormat where it cannot
     be read."""
+    return parse_meta(_text_of(path), file_in(path, NAME))
+
+
+class MetaReader:
+    """Reads the file of one journal many times a second, as read_meta() does. Parses it anew only where its text has
+    changed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._known: tuple[bytes, Meta] | None = None
+
+    def read(self) -> Meta:
+        """Returns the same object until the text changes."""
+        text = _text_of(self._path)
+        if self._known is None or self._known[0] != text:
+            self._known = text, parse_meta(text, file_in(self._path, NAME))
+        return self._known[1]
+
+
+def _text_of(path: str) -> bytes:
     name = file_in(path, NAME)
     try:
-        text = read_small(name, BYTES_MAX)
+        return read_small(name, BYTES_MAX)
     except FileNotFoundError:
         what = "does not exist" if not os.path.lexists(path) else f"has no {NAME}"
         message = f"{path} {what}: there is no journal; `jlogtool create` or jlog.Writer creates one"
@@ -58,7 +78,6 @@ def read_meta(path: str) -> Meta:
     except NotADirectoryError:
         message = f"{path} is a file, a journal is a directory; name the journal's directory"
         raise JournalNotFound(message, path) from None
-    return parse_meta(text, name)
 
 
 def hold_journal(path: str) -> tuple[HeldPath, Meta]:

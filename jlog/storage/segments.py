@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -165,6 +166,12 @@ def segments_of(
             _meta=meta,
             _written_end=max(end_offset, SEGMENT_HEADER_BYTES),
         )
+
+
+def end_now(path: str, uuid: bytes, *, durable_only: bool = False) -> int:
+    """Returns the end of the records; with durable_only, of those that are known to survive a power loss. Only reads."""
+    with closing(Cursor(path, uuid, durable_only=durable_only)) as cursor:
+        return int(cursor.next_sequence)
 
 
 def segments_now(path: str, meta: Meta, start: int = 0, end: int | None = None) -> list[Segment]:

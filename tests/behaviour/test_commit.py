@@ -104,6 +104,14 @@ def test_a_durable_commit_works_where_no_writer_is(path):
         assert reader.committed == 5
 
 
+def test_a_durable_commit_of_synced_records_does_not_open_the_journal_for_writing(ten, reader, monkeypatch):
+    take(reader, 4)
+    reader.sync()
+    monkeypatch.setattr("jlog.reading.reader.attached", None)
+    reader.commit(4, durable=True)
+    assert reader.committed == 4
+
+
 def test_an_anonymous_reader_cannot_commit_and_is_told_how(ten):
     with jlog.Reader(ten) as reader:
         for call in (reader.commit, lambda: reader.rewind("x"), lambda: reader.committed):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,12 @@ from jlog.spark.reading.batch_reader import BatchReader
 from jlog.spark.reading.limits import sequence_after, shares
 from jlog.spark.reading.options import parse
 from jlog.spark.reading.sources import sources_of
+from jlog.spark.reading.spark_journal import SparkJournal
 from jlog.spark.reading.stream_reader import StreamReader
+from jlog.storage import meta
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import read_meta
+from patience import HUNG_SECONDS
 
 SCHEMA = StructType([StructField("sequence", LongType())])
 
@@ -76,6 +81,35 @@ def test_without_news_the_end_is_the_start(root: Path) -> None:
     assert list(end) == sorted(end)
     assert reader.latestOffset(end, ReadAllAvailable()) == end
     assert reader.partitions(end, end) == []
+
+
+def test_new_records_of_many_journals_are_synced_side_by_side(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sync waits for the disk."""
+    both, sync = threading.Barrier(2, timeout=HUNG_SECONDS), SparkJournal.synced_end
+
+    def together(source: SparkJournal) -> int:
+        both.wait()
+        return sync(source)
+
+    reader = stream(root, journalPattern="large|little")
+    start = reader.initialOffset()
+    for name in ("large", "little"):
+        with jlog.Writer(root / name) as writer:
+            fill(writer, 5)
+    monkeypatch.setattr(SparkJournal, "synced_end", together)
+    assert reached(reader.latestOffset(start, ReadAllAvailable())) == {"large": 105, "little": 15}
+    for name, end in (("large", 105), ("little", 15)):
+        with jlog.Reader(root / name, start="end", durable_only=True) as durable:
+            assert durable.position == end
+
+
+def test_an_idle_look_parses_no_journals_file_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = stream(root, journalPattern=".*", subscriber="lake")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader.commit(end)
+    monkeypatch.setattr(stream_reader, "LOOK_SECONDS", math.inf)  # which finds out whether a journal has an archive
+    monkeypatch.setattr(meta, "parse_meta", None)
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
 def test_a_limit_is_shared_by_the_journals_and_starves_none(root: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import jlog
@@ -14,6 +16,7 @@ from jlog.spark.reading.spark_journal import SparkJournal
 
 # Where a look has to read files, the next one comes no sooner than this many times the seconds that it took.
 PAUSE = 10
+AT_ONCE = 16  # journals that are synced side by side
 ARCHIVE_SECONDS = 1.0  # between two listings of an archive, which an object store charges for
 
 logger = logging.getLogger("jlog.spark")
@@ -42,18 +45,35 @@ class EndFinder:
             self._reasons[source.name] = source.reason_against_writing()
         return self._reasons[source.name]
 
+    def find_all(self, sources: Iterable[SparkSource]) -> dict[str, End]:
+        """Returns the ends by name. Journals with new records are synced several at once, since each sync waits for the
+        disk."""
+        found: dict[str, End] = {}
+        new: list[SparkJournal] = []
+        for source in sources:
+            known = self._known.get(source.name)
+            if isinstance(source, SparkArchive) or self.reason_against_writing(source) is not None:
+                found[source.name] = self._found_by_reading(source, known)
+            elif known is None or source.next_sequence() != known.durable:
+                new.append(source)
+            else:
+                found[source.name] = known
+        if new:
+            with ThreadPoolExecutor(min(AT_ONCE, len(new))) as pool:
+                synced = list(pool.map(SparkJournal.synced_end, new))
+            found.update((source.name, End(end, end)) for source, end in zip(new, synced, strict=True))
+        self._known.update(found)
+        return found
+
     def find(self, source: SparkSource) -> End:
-        known = self._known.get(source.name)
-        if isinstance(source, SparkArchive) or self.reason_against_writing(source) is not None:
-            began = time.monotonic()
-            if known is None or began >= self._pauses[source.name]:
-                known = self._read_archive(source) if isinstance(source, SparkArchive) else self._read(source)
-                pause = (PAUSE + 1) * (time.monotonic() - began)
-                self._pauses[source.name] = began + max(pause, ARCHIVE_SECONDS if isinstance(source, SparkArchive) else 0)
-        elif known is None or source.next_sequence() != known.durable:
-            synced = source.synced_end()
-            known = End(synced, synced)
-        self._known[source.name] = known
+        return self.find_all([source])[source.name]
+
+    def _found_by_reading(self, source: SparkSource, known: End | None) -> End:
+        began = time.monotonic()
+        if known is None or began >= self._pauses[source.name]:
+            known = self._read_archive(source) if isinstance(source, SparkArchive) else self._read(source)
+            pause = (PAUSE + 1) * (time.monotonic() - began)
+            self._pauses[source.name] = began + max(pause, ARCHIVE_SECONDS if isinstance(source, SparkArchive) else 0)
         return known
 
     def at_least(self, source: SparkSource, sequence: int) -> End:

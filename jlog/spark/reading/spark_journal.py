@@ -14,8 +14,8 @@ from jlog.archive import Archive, ArchivedSegment, archive_of
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.spark.reading.options import EARLIEST, LATEST, Bound
 from jlog.storage.gaps import Gaps
-from jlog.storage.meta import read_meta
-from jlog.storage.segments import Segment, segments_now
+from jlog.storage.meta import MetaReader, read_meta
+from jlog.storage.segments import Segment, end_now, segments_now
 from jlog.system.filesystem import LOCAL, OVERRIDE, type_of
 
 
@@ -65,20 +65,26 @@ class SparkJournal:
         except JournalNotFound:
             return first  # the archive is empty yet
 
+    @cached_property
+    def _meta(self) -> MetaReader:
+        return MetaReader(self.path)
+
     def next_sequence(self) -> int:
         """Returns the end of all records."""
-        return jlog.Journal(self.path).next_sequence
+        return end_now(self.path, self._meta.read().uuid)
 
     def synced_end(self) -> int:
         """Returns the end, up to which the journal is synced now. Needs to write to the journal."""
+        end = self.next_sequence()
+        if self.durable_end() >= end:
+            return end  # without becoming a process that writes to it
         with jlog.Reader(self.path, start="end") as reader:
             reader.sync()
             return reader.position
 
     def durable_end(self) -> int:
         """Returns the end of the records that are known to be synced. Only reads."""
-        with jlog.Reader(self.path, start="end", durable_only=True) as reader:
-            return reader.position
+        return end_now(self.path, self._meta.read().uuid, durable_only=True)
 
     def reason_against_writing(self) -> str | None:
         """Says why this process cannot write to the journal; None where it can."""
@@ -130,19 +136,19 @@ class SparkJournal:
 
     def history(self, sequence: int) -> tuple[str, int]:
         """Returns the journal's uuid, and the epoch that a position has."""
-        journal = jlog.Journal(self.path)
-        return journal.uuid, max((first, number) for number, first in journal.epochs if first <= sequence)[1]
+        meta = self._meta.read()
+        return meta.uuid.hex(), max((first, number) for number, first in meta.epochs if first <= sequence)[1]
 
     def kept(self, source_position: dict[str, Any], end: int) -> tuple[int, str]:
         """Returns the end of the records that the query has had and the journal, which ends at `end`, still has; and the reason
         why it has no more of them."""
-        journal = jlog.Journal(self.path)
-        known = [number for number, _ in journal.epochs]
-        if source_position["uuid"] != journal.uuid:
+        meta = self._meta.read()
+        known = [number for number, _ in meta.epochs]
+        if source_position["uuid"] != meta.uuid.hex():
             return 0, "it is another journal now"
         if source_position["epoch"] not in known:
             return 0, "it was replaced by an older copy"
-        parts = [first for _, first in journal.epochs[known.index(source_position["epoch"]) + 1 :][:1]]
+        parts = [first for _, first in meta.epochs[known.index(source_position["epoch"]) + 1 :][:1]]
         return min([*parts, end]), "it has lost its tail, or is another copy"
 
 

@@ -72,8 +72,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sources = self._look()
             check_names(self._options.start, sources)
             self._know_query({})
+            ends = self._ends_of(sources)
             self._initial = self._positions(
-                {name: 0 if self._is_empty(source) else self._begin(source) for name, source in sources.items()}
+                {name: 0 if self._is_empty(source) else self._begin(source, ends[name]) for name, source in sources.items()}
             )
             self._subscription.log_first()
         return self._initial
@@ -83,12 +84,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for source in self._sources.values():
             self._subscription.check_owner(source, self._query)
 
-    def _begin(self, source: SparkSource) -> int:
+    def _begin(self, source: SparkSource, end: int) -> int:
         """Returns where a new query begins: at the bound that is given, else at the position of its subscriber, else at the
         first record."""
         stands = self._subscription.position(source) if self._options.start is None else None
         bound = bound_of(self._options.start, source.name, EARLIEST) if stands is None else stands
-        found = source.find(bound, self._ends.find(source).durable)
+        found = source.find(bound, end)
         begin = source.retained_from(found, fail_on_data_loss=self._options.fail_on_data_loss)
         self._subscription.create(source, begin)
         return begin
@@ -96,11 +97,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         sources = self._look()
         check_names(self._options.end, sources)
-        self._target = {name: self._target_of(source) for name, source in sources.items()}
+        ends = self._ends_of(sources)
+        self._target = {name: self._target_of(source, ends[name]) for name, source in sources.items()}
 
-    def _target_of(self, source: SparkSource) -> int:
+    def _target_of(self, source: SparkSource, end: int) -> int:
         """Returns where an AvailableNow run ends: at the bound that is given, or at the present end where that comes first."""
-        end = self._end(source)
         return end if self._is_empty(source) else source.find(bound_of(self._options.end, source.name, LATEST), end)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -123,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sources = self._look(start or ())
         if self._target is not None:
             sources = {name: source for name, source in sources.items() if name in {*self._target, *(start or ())}}
-        ends = {name: self._end(source) for name, source in sources.items()}
+        ends = self._ends_of(sources)
         if start is None:
             return self._positions(ends)
         start = self._renamed(start)
@@ -186,7 +187,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = time.monotonic()
         again = now - self._looked > LOOK_SECONDS if self._target is None else not self._sources.keys() >= set(known)
         if not self._sources or (self._options.pattern is not None and again):
-            self._sources, self._looked = sources_of(self._options), now
+            last, self._looked = self._sources, now  # of which each one remembers what it has read
+            found = sources_of(self._options)
+            self._sources = {name: last[name] if source == last.get(name) else source for name, source in found.items()}
             for source in self._sources.values():
                 self._check_subscriber(source)
         return self._sources
@@ -208,10 +211,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "keep the records for as long as the query needs them, or archive them"
             )
 
-    def _end(self, source: SparkSource) -> int:
-        end = self._ends.find(source).durable
+    def _ends_of(self, sources: Mapping[str, SparkSource]) -> dict[str, int]:
+        ends = {name: end.durable for name, end in self._ends.find_all(sources.values()).items()}
         # An AvailableNow run reads nothing more of a journal that it knows from the checkpoint alone.
-        return end if self._target is None else min(end, self._target.get(source.name, 0))
+        return ends if self._target is None else {name: min(end, self._target.get(name, 0)) for name, end in ends.items()}
 
     def _renamed(self, source_positions: SourcePosition) -> SourcePosition:
         """Returns the source position with the present names of journals that have another path now. A journal is known by its

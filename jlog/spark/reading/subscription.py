@@ -14,13 +14,12 @@ from jlog.errors import JournalError, PositionLost, SubscriberBusy, SubscriberEx
 from jlog.options import retention_of
 from jlog.positions.owners import claim as claim_for
 from jlog.positions.owners import owner_of
+from jlog.spark.reading.ends import AT_ONCE
 from jlog.spark.reading.sources import SparkSource
 from jlog.spark.syncing import sync
 from jlog.storage.meta import read_meta
 
 logger = logging.getLogger("jlog.spark")
-
-AT_ONCE = 16  # journals; the syncs of a disk run side by side
 
 
 class Subscription:
