@@ -182,10 +182,13 @@ class Life:
                 journal, name = ("j0", "m0") if flow is self.mirror else ("j1", "m1")
                 arguments = [str(self.journal(journal)), self.cluster.url(self.topic(name)), "begin"]
             command = [*TOOL, "mirror", "positions", "set", *arguments]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HUNG_SECONDS)
-            if "Traceback" in done.stderr:
-                raise Wrong(f"setting the position of {topic}: {done.stderr}")
-            if done.returncode:
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as setting:
+                if flow is self.mirror:  # it takes over from a mirror that has not ended yet
+                    self.mirrors[setting.pid] = time.monotonic()
+                said = setting.communicate(timeout=HUNG_SECONDS)[1]
+            if "Traceback" in said:
+                raise Wrong(f"setting the position of {topic}: {said}")
+            if setting.returncode:
                 return False  # the cluster has no time for it: once more, later
             wanted.remove(topic)
         return True
