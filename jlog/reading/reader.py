@@ -16,9 +16,10 @@ from jlog.errors import JournalError
 from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
+from jlog.reading.backward import BackwardReading
 from jlog.reading.journal_records import JournalRecords
 from jlog.reading.pace import Pace
-from jlog.reading.sources import RecordSource, seek_before_the_end
+from jlog.reading.sources import RecordSource
 from jlog.reading.subscriber import Subscriber
 from jlog.storage.attaching import attached
 from jlog.storage.creation import create_if_missing
@@ -109,6 +110,7 @@ class Reader:
 
             self._source = typed(self._source, codec)
         self._cursor = self._source.cursor
+        self._backward = BackwardReading(self._source)
         if self._subscriber is None:
             self._source.go_to(start)
 
@@ -225,35 +227,18 @@ class Reader:
 
     @handing_out
     def read_backward(self, max_records: int) -> list[Record]:
-        """Returns at most so many records before the position, newest first. The position moves back before them."""
-        max_records = check_count("max_records", max_records)
-        end = self.position
-        found: list[Record] = []
-        while len(found) < max_records:
-            before = self._source.gaps.step_back(end, max_records - len(found), self._cursor.first_sequence)
-            if before == end:
-                break
-            found += reversed(self._read_between(before, end))
-            end = before
-        seek_before_the_end(self._source, end)
-        return found
+        """Returns at most so many records before the position, newest first. The position moves back before them.
 
-    def _read_between(self, start: int, end: int) -> list[Record]:
-        """Returns all of these records. Any damage among them raises, however many stand before it."""
-        records: list[Record] = []
-        seek_before_the_end(self._source, start)
-        while self._cursor.reached < end:
-            batch = self._source.read(end - self._cursor.reached, 64 << 20, 0)
-            if not len(batch):
-                break
-            records += batch
-        return [record for record in records if start <= record.sequence < end]
+        Records after damage come first. CorruptJournal is raised once the damage is directly before the position, and
+        skip_damage() then goes back before it."""
+        return self._backward.read(check_count("max_records", max_records))
 
     @handing_out
     def skip_damage(self) -> Damage:
-        """Goes on after the damage after CorruptJournal, in the same iterator or another, and says what was lost."""
+        """Goes on after the damage after CorruptJournal, in the same iterator or another, and says what was lost. After
+        read_backward() it goes on before the damage."""
         self._check_lost()
-        return self._source.skip_damage()
+        return self._backward.skip_damage() or self._source.skip_damage()
 
     # --- Position ---------------------------------------------------------------------------------------------------
 

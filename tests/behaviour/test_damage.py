@@ -263,3 +263,50 @@ def test_a_truncated_buffer_is_an_error_to_readers_and_no_signal(path):
     os.truncate(path / "precommit", 100)
     assert len(records(path)) == 100
     assert jlog.Journal(path).next_sequence == 100
+
+
+def backward(reader, count):
+    """All that reading backward gives, and what it says is lost; each damage is skipped once."""
+    found, lost = [], []
+    while True:
+        try:
+            records = reader.read_backward(count)
+        except jlog.CorruptJournal:
+            position = reader.position
+            lost.append(reader.skip_damage())
+            assert reader.position < position
+            continue
+        if not records:
+            return found, lost
+        found += [record.sequence for record in records]
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 10, 60])
+def test_reading_backward_goes_on_before_it(path, damaged, count):
+    with jlog.Reader(path, start="end") as reader:
+        found, lost = backward(reader, count)
+    assert found == [*range(49, 29, -1), *range(19, -1, -1)]
+    assert [(one.path, one.offset, one.first_sequence, one.records_lost) for one in lost] == [(*damaged, 20, 10)]
+
+
+@pytest.mark.parametrize("broken", [[0], [4], [1, 3], [1, 2], [0, 1, 2, 3, 4]])
+def test_reading_backward_passes_each_damaged_block_and_no_other(path, blocks, broken):
+    for number in broken:
+        file, block = blocks[number]
+        flip(file, block.offset + 72 + 100)
+    intact = [sequence for sequence in range(49, -1, -1) if sequence // 10 not in broken]
+    for count in (1, 4, 25):
+        with jlog.Reader(path, start="end") as reader:
+            found, lost = backward(reader, count)
+        assert found == intact
+        assert sum(one.records_lost for one in lost) == 10 * len(broken)
+
+
+def test_reading_forward_after_damage_met_backward_is_as_ever(path, damaged):
+    with jlog.Reader(path, start=30) as reader:
+        with pytest.raises(jlog.CorruptJournal):
+            reader.read_backward(5)
+        assert reader.position == 30
+        assert [record.sequence for record in reader] == list(range(30, 50))
+        with pytest.raises(jlog.JournalError, match="no damage"):
+            reader.skip_damage()
