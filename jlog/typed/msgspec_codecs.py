@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import SchemaConflict
-from jlog.typed.shapes import as_stored, difference, shape_of, stored_shapes
+from jlog.typed.shapes import as_stored, difference, name_of, shape_of, stored_shapes
 
 if TYPE_CHECKING:
     import types
@@ -68,18 +68,27 @@ class TypesCodec:
     def new_state(self, state: Mapping[bytes, bytes], path: str) -> dict[bytes, bytes]:
         """Returns the entries of the journal's state that tell the types' shapes from now on. Raises SchemaConflict."""
         found = {}
-        headers = [b""] if len(self._types) == 1 else list(self._decoders)
-        for name, type_ in zip(headers, self._types, strict=True):
+        named = zip(self._decoders, self._types, strict=True) if len(self._types) > 1 else ()
+        for name, type_ in ((b"", self._types[0]), *named):  # records without a header are taken for the first type
             shape = shape_of(self._form, type_)
             if shape is not None:
                 before = self._agreeing(shape, stored_shapes(state.get(STATE_KEY + name)), type_, path)
                 if shape not in before:
                     found[STATE_KEY + name] = as_stored([*before, shape])
-        if len(self._types) > 1 and not self._allow_changes:  # records without a header are taken for the first type
-            shape = shape_of(self._form, self._types[0])
-            if shape is not None:
-                self._agreeing(shape, stored_shapes(state.get(STATE_KEY)), self._types[0], path)
+                if not (name or self._allow_changes):
+                    self._check_first(name_of(shape), before, state, path)
         return found
+
+    def _check_first(self, name: str, before: list[dict[str, Any]], state: Mapping[bytes, bytes], path: str) -> None:
+        """Refuses another type in the place of the first one, though it looks the same: records without a name would be taken
+        for it, or its records for the other."""
+        is_other = name not in map(name_of, before)
+        if is_other and (before if len(self._types) > 1 else STATE_KEY + name.encode() in state):
+            first = f" ({name_of(before[-1])})" if before else ""
+            raise SchemaConflict(
+                f"{path}: readers take records that do not name their type for the first of its types{first}, and not for {name}; "
+                f"open it with that type first"
+            )
 
     def _agreeing(self, shape: dict[str, Any], before: list[dict[str, Any]], type_: Any, path: str) -> list[dict[str, Any]]:
         """Returns the earlier shapes of a type, with which the new one agrees."""

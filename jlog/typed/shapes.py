@@ -24,6 +24,12 @@ def shape_of(form: str, type_: Any) -> dict[str, Any] | None:
     return {"form": form, "schema": found}
 
 
+def name_of(shape: dict[str, Any]) -> str:
+    """Returns the type's name; "" where its schema has none."""
+    schema = shape["schema"]
+    return str(schema.get("title") or schema.get("$ref", "").rpartition("/")[2])
+
+
 def stored_shapes(stored: bytes | None) -> list[dict[str, Any]]:
     """Returns the shapes that a type has had in the journal."""
     return [] if stored is None else list(json.loads(zlib.decompress(stored)))

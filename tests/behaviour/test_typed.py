@@ -440,3 +440,21 @@ def test_a_worker_decodes_and_what_does_not_decode_is_a_dead_letter_at_once(tmp_
     assert (letter.value, letter.key, letter.headers[0]) == (b"\xc1 not one", b"k", ("a", b"b"))
     assert b"DecodeError" in (dict(letter.headers)["jlog.work.reason"] or b"")
     assert jlog.Journal(path).subscribers()["billing"].lag == 0
+
+
+def test_another_type_does_not_take_the_place_of_the_first_one(tmp_path: Path) -> None:
+    """Records without the header of their type are taken for the first type, also by readers of before."""
+    order = dataclasses.make_dataclass("Order", [("id", int)])
+    refund = dataclasses.make_dataclass("Refund", [("id", int)])
+    changed = dataclasses.make_dataclass("Order", [("id", str)])
+    both, one = tmp_path / "both", tmp_path / "one"
+    jlog.Writer(both, codec=jlog.typed.json(order, refund)).close()
+    for codec in (jlog.typed.json(refund), jlog.typed.json(changed), jlog.typed.json(refund, order)):
+        with pytest.raises(jlog.SchemaConflict):
+            jlog.Writer(both, codec=codec)
+    jlog.Writer(both, codec=jlog.typed.json(order)).close()
+    jlog.Writer(both, codec=jlog.typed.json(order, refund)).close()
+    jlog.Writer(one, codec=jlog.typed.json(order)).close()
+    with pytest.raises(jlog.SchemaConflict, match=r"first of its types \(Order\), and not for Refund"):
+        jlog.Writer(one, codec=jlog.typed.json(refund, order))
+    jlog.Writer(one, codec=jlog.typed.json(order, refund)).close()
