@@ -67,7 +67,10 @@ def scan(
     schema: the fields and their types, in place of those that a sample of the records has: an object with __arrow_c_schema__,
         or a dict of names and names of Arrow types.
     """
-    return Scan(os.fspath(path_or_url), check_start(start), check_start(end), text, _parser(parse, schema))
+    path = os.fspath(path_or_url)
+    if path and not is_url(path) and path_of(path) == path:
+        path = os.path.abspath(path)  # it is opened later, perhaps from another working directory
+    return Scan(path, check_start(start), check_start(end), text, _parser(parse, schema))
 
 
 def _parser(parse: str | None, schema: Any) -> JsonFields | None:

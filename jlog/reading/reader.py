@@ -88,6 +88,10 @@ class Reader:
         lock_timeout: float | None = None,
     ) -> None:
         self._lock_timeout = check_lock_timeout(lock_timeout)
+        if codec is not None:
+            from jlog.typed.codec import check_codec  # most programs do not need it
+
+            check_codec(codec, "decode")
         check_flag("create", create)
         check_flag("durable_only", durable_only)
         if not isinstance(archive, (bool, str)):

@@ -41,6 +41,14 @@ class Codec(Protocol):
         holds none, but for ConnectionError, TimeoutError and JournalError, which say that this is not known."""
 
 
+def check_codec(codec: Codec | None, needed: str) -> Codec | None:
+    """Returns the codec. Raises TypeError for what has no such method, or is a class whose objects are meant."""
+    if codec is None or (not isinstance(codec, type) and callable(getattr(codec, needed, None))):
+        return codec
+    name = codec.__name__ if isinstance(codec, type) else "Order"
+    raise TypeError(f"codec must be an object with {needed}(), such as jlog.typed.json({name}), not {codec!r}")
+
+
 def encoded(codec: Codec, value: Any, headers: Headers | None) -> tuple[Buffer | None, Headers | None]:
     """Returns the bytes and the headers of a record that holds the object."""
     if value is None:
@@ -71,6 +79,7 @@ class Decoder:
     """Decodes the records of one journal or topic."""
 
     def __init__(self, codec: Codec, path: str) -> None:
+        check_codec(codec, "decode")
         self._codec, self._path = codec, path
 
     def decode(self, record: Stored) -> Any:

@@ -86,8 +86,8 @@ class TypesCodec:
         if is_other and (before if len(self._types) > 1 else STATE_KEY + name.encode() in state):
             first = f" ({name_of(before[-1])})" if before else ""
             raise SchemaConflict(
-                f"{path}: readers take records that do not name their type for the first of its types{first}, and not for {name}; "
-                f"open it with that type first"
+                f"{path}: readers take records that do not name their type for the first of its types{first}, and not for "
+                f"{name}; open it with that type first"
             )
 
     def _agreeing(self, shape: dict[str, Any], before: list[dict[str, Any]], type_: Any, path: str) -> list[dict[str, Any]]:

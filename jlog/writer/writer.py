@@ -16,7 +16,7 @@ from jlog.storage.attaching import MetaPolicy
 from jlog.storage.creation import writer_options
 from jlog.system.arguments import check_flag
 from jlog.system.filesystem import journal_path
-from jlog.typed.codec import Codec, encoded, encoded_columns
+from jlog.typed.codec import Codec, check_codec, encoded, encoded_columns
 from jlog.writer.ids import Ids
 from jlog.writer.syncing import AsyncSyncs
 from jlog.writer.types import settle_types
@@ -88,6 +88,7 @@ class Writer(writer.Writer):
     ) -> None:
         if hasattr(self, "_given"):
             raise RuntimeError("a Writer is initialised once; close it and create another one")
+        check_codec(codec, "encode")
         if codec is not None and type(self) not in {Writer, TypedWriter}:
             raise TypeError("only jlog.Writer itself takes a codec; a class that is derived from it encodes in its own append")
         path = journal_path(path)

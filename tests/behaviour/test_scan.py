@@ -418,3 +418,14 @@ def test_notebooks_show_tables_in_which_everything_is_escaped(path):
             assert "<b>" not in html
             assert "<i>billing" not in html
     assert "does not exist" in jlog.scan(path.parent / "none")._repr_html_()
+
+
+def test_a_scan_stays_with_its_journal_where_the_working_directory_changes(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        with jlog.Writer(tmp_path / name / "log") as writer:
+            writer.append(name.encode())
+    monkeypatch.chdir(tmp_path / "a")
+    scan = jlog.scan("log")
+    frame = scan.to_polars()
+    monkeypatch.chdir(tmp_path / "b")
+    assert scan.to_arrow()["value"].to_pylist() == frame.collect()["value"].to_list() == [b"a"]

@@ -125,3 +125,17 @@ def test_backward_ends_at_what_retention_has_left(hundred):
 def test_backward_takes_at_least_1(reader):
     with pytest.raises(ValueError, match="at least 1"):
         reader.read_backward(0)
+
+
+@pytest.mark.parametrize("hours", [-14, 14])
+def test_a_time_at_the_edge_of_the_calendar_is_a_time(hundred, hours):
+    """In UTC it is before the year 1, or after the year 9999."""
+    zone = timezone(timedelta(hours=hours))
+    time = datetime.min.replace(tzinfo=zone) if hours > 0 else datetime.max.replace(tzinfo=zone)
+    expected = 0 if hours > 0 else 100
+    with jlog.Reader(hundred, start=time) as reader:
+        assert reader.position == expected
+        reader.seek(time)
+        assert reader.position == expected
+    assert jlog.Journal(hundred).find(time) == expected
+    assert jlog.scan(hundred, start=time).to_arrow().num_rows == 100 - expected

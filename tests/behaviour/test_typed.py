@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -458,3 +459,12 @@ def test_another_type_does_not_take_the_place_of_the_first_one(tmp_path: Path) -
     with pytest.raises(jlog.SchemaConflict, match=r"first of its types \(Order\), and not for Refund"):
         jlog.Writer(one, codec=jlog.typed.json(refund, order))
     jlog.Writer(one, codec=jlog.typed.json(order, refund)).close()
+
+
+@pytest.mark.parametrize("codec", [5, Order])
+def test_what_is_not_a_codec_is_refused_at_once(tmp_path: Path, codec: Any) -> None:
+    path = tmp_path / "j"
+    jlog.Writer(path).close()
+    for make in (jlog.Writer, partial(jlog.Reader, name="r"), partial(jlog.Worker, name="w")):
+        with pytest.raises(TypeError, match=r"codec must be an object with .*, such as jlog\.typed\.json\("):
+            make(path, codec=codec)

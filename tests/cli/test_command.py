@@ -299,3 +299,16 @@ def test_an_empty_path_is_an_error_of_usage_and_makes_nothing(tmp_path, argument
     assert found.code == 2
     assert "empty path" in found.err
     assert os.listdir(tmp_path / "here") == []
+
+
+@pytest.mark.parametrize("url", ["kafka://x", "kafka://127.0.0.1:1/t?partition=x", "kafka://127.0.0.1:99999/t"])
+@pytest.mark.parametrize("command", ["info", "tail", "dump", "subscriber ls", "checkpoint ls", "rm --yes", "append"])
+def test_a_url_that_is_wrong_is_an_error_of_usage(command: str, url: str) -> None:
+    result = run(*command.split(), url)
+    assert (result.code, "kafka://HOST:PORT/TOPIC" in result.err or "partition=N" in result.err) == (2, True), result.err
+
+
+@pytest.mark.parametrize("command", ["ls", "console --listen 127.0.0.1:0"])
+def test_the_url_of_a_cluster_that_is_wrong_is_an_error_of_usage(command: str) -> None:
+    result = run(*command.split(), "kafka://127.0.0.1:99999")
+    assert (result.code, "does not name a broker" in result.err) == (2, True), result.err

@@ -97,7 +97,9 @@ def test_damage_is_said_and_passed(console, journals):
     assert "value X" not in text
 
 
-@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:80", "nonsense", ":8080"])
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:80", "nonsense", ":8080", "127.0.0.1:99999", "127.0.0.1:-1"]
+)
 def test_it_listens_on_this_machine_alone(listen, tmp_path):
     result = run("console", "--listen", listen, tmp_path)
     assert result.code == 2

@@ -74,3 +74,10 @@ def test_the_zone_that_was_taken_is_named_once(journal: Path) -> None:
 def test_two_places_of_a_time_are_an_error_of_usage(journal: Path) -> None:
     assert run("append", journal, "--time-field", "a", "--time-regex", "b").code == 2
     assert not journal.exists()
+
+
+def test_a_format_that_fits_no_text_is_refused(tmp_path: Path) -> None:
+    """Each record would get the time of its append, without a word."""
+    result = run("append", tmp_path / "j", "--time-format", "%Q", stdin=b"2026-01-01\n")
+    assert (result.code, "'Q' is a bad directive" in result.err) == (2, True)
+    assert not (tmp_path / "j").exists()

@@ -253,3 +253,24 @@ def test_a_record_of_kafkas_says_where_it_was(witness, topic, url):
     assert (record.topic, record.partition, record.sequence) == (topic, 0, 0)
     assert record == again
     assert topic in repr(record)
+
+
+def test_headers_may_be_a_dict_as_in_a_journal(witness, topic, url):
+    with open_writer(url) as writer:
+        writer.append(b"v", headers={"a": b"1", "trace": None})
+        writer.extend([b"w"], headers=[{"b": b"2"}])
+    with open_reader(url) as reader:
+        assert [list(record.headers) for record in reader] == [[("a", b"1"), ("trace", None)], [("b", b"2")]]
+
+
+def test_a_record_that_the_topic_would_refuse_is_refused_alone(witness, topic, url):
+    """The broker refuses the whole batch."""
+    with open_writer(url) as writer:
+        writer.append(b"before")
+        with pytest.raises(ValueError, match="its time is too far from now"):
+            writer.append(b"refused", timestamp_us=1 << 62)
+        with pytest.raises(TypeError):
+            writer.append(b"refused", timestamp_us="1")
+        writer.append(b"after")
+    with open_reader(url) as reader:
+        assert [record.value for record in reader] == [b"before", b"after"]

@@ -103,9 +103,10 @@ class JournalType(ParamType):
 
     name = "JOURNAL"
 
-    def __init__(self, or_topic: bool, or_archive: bool = False) -> None:
+    def __init__(self, or_topic: bool, or_archive: bool = False, or_server: bool = False) -> None:
         self._or_topic = or_topic
         self._or_archive = or_archive
+        self._or_server = or_server  # a topic's URL may leave out the topic
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
@@ -117,6 +118,12 @@ class JournalType(ParamType):
         if path is None:
             if not self._or_topic:
                 self.fail(f"{value} is a Kafka topic, and this command is for journals", param, ctx)
+            from jlog.kafka.client import url  # slow to import
+
+            try:
+                (url.parse_any if self._or_server else url.parse)(value)
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
             return value
         text = os.fspath(path)
         archive = archive_at(text) if self._or_archive else None
@@ -129,7 +136,7 @@ class JournalType(ParamType):
 
 
 DIRECTORY = JournalType(or_topic=False)
-DIRECTORY_OR_SERVER = JournalType(or_topic=True)
+DIRECTORY_OR_SERVER = JournalType(or_topic=True, or_server=True)
 PATH = click.Path()
 
 

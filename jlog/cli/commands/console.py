@@ -94,6 +94,8 @@ def address_of(listen: str, *, elsewhere: bool) -> tuple[Address, int]:
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
         number = int(port)
+        if not 0 <= number < 1 << 16:
+            raise ValueError(port)
     except ValueError:
         raise click.UsageError(f"{listen!r} is not an ADDRESS:PORT to listen on; write 127.0.0.1:8080 or [::1]:8080") from None
     if not (elsewhere or address.is_loopback):

@@ -98,6 +98,15 @@ def _beginning(text: str, time_format: str) -> datetime:
     return datetime.strptime(text[: len(text) - len(rest)], time_format)  # noqa: DTZ007
 
 
+def _check_format(time_format: str) -> None:
+    """Raises an error of usage for a format that fits no text at all."""
+    try:
+        datetime.strptime("", time_format)  # noqa: DTZ007
+    except ValueError as error:
+        if "does not match format" not in str(error):
+            raise click.UsageError(f"--time-format {time_format!r}: {error}; the directives are those of strptime") from None
+
+
 def _by_pattern(pattern: re.Pattern[bytes]) -> Find:
     group: str | int = "time" if "time" in pattern.groupindex else min(pattern.groups, 1)
 
@@ -136,6 +145,8 @@ def time_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if time_regex is not None and time_field is not None:
             raise click.UsageError("--time-regex and --time-field do not go together")
+        if time_format is not None:
+            _check_format(time_format)
         times = None
         if time_regex is not None:
             times = LineTimes(_by_pattern(time_regex), time_format)

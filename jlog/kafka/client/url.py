@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote
 
 SCHEME = "kafka://"
 PORT = 9092
+PORT_MAX = (1 << 16) - 1
 _SERVER = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _PATTERN = re.compile(r"[A-Za-z0-9._*\[\]!-]{1,249}\Z")
@@ -62,7 +63,7 @@ def parse_any(url: str) -> TopicUrl:
         )
     if "#" in url:
         raise ValueError(f"{_shown(url)} has a fragment; write {SCHEME}HOST:PORT/TOPIC")
-    if not all(_SERVER.match(server) for server in servers.split(",")):
+    if not all(_SERVER.match(server) and _port(server) <= PORT_MAX for server in servers.split(",")):
         raise ValueError(f"{_shown(url)} does not name a broker; write {SCHEME}HOST:PORT/TOPIC")
     with_ports = ",".join(server if _has_port(server) else f"{server}:{PORT}" for server in servers.split(","))
     topics = tuple(unquote(path).split(",")) if path else ()
@@ -71,6 +72,10 @@ def parse_any(url: str) -> TopicUrl:
 
 def _has_port(server: str) -> bool:
     return ":" in server.rpartition("]")[2]
+
+
+def _port(server: str) -> int:
+    return int(server.rpartition(":")[2]) if _has_port(server) else PORT
 
 
 def _partition(url: str, query: str) -> int | None:

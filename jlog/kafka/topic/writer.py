@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from operator import index
 from types import TracebackType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from jlog.errors import JournalClosed, JournalError, RecordTooLarge
+from jlog.flow.records import NewRecord
 from jlog.kafka.client.cluster import ANSWER_SECONDS
 from jlog.kafka.client.errors import REFUSED, BrokerError, at_once, code_of, not_allowed, told
 from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
@@ -23,7 +25,7 @@ from jlog.kafka.topic.topics import topic_config
 from jlog.options import Retention
 from jlog.positions.names import timestamp_us_of
 from jlog.record import records_of_arrow
-from jlog.typed.codec import Codec, encoded, encoded_columns
+from jlog.typed.codec import Codec, check_codec, encoded, encoded_columns
 
 WITHOUT_TIME = -(1 << 63)  # the time that records_of_arrow gives a row whose timestamp is null
 SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard
@@ -88,7 +90,7 @@ class TopicWriter:
             "create": create,
             "config": topic_config(compression, segment_bytes, roll, retention),
         }
-        self._codec = codec
+        self._codec = check_codec(codec, "encode")
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._failure: KafkaError | None = None
@@ -134,7 +136,7 @@ class TopicWriter:
         /,
         *,
         key: Any = None,
-        headers: Iterable[tuple[str, Any]] | None = None,
+        headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None = None,
         timestamp_us: int | None = None,
         timestamp: datetime | None = None,
     ) -> None:
@@ -156,7 +158,7 @@ class TopicWriter:
         values: Iterable[Any],
         /,
         keys: Iterable[Any] | None = None,
-        headers: Iterable[Iterable[tuple[str, Any]] | None] | None = None,
+        headers: Iterable[Iterable[tuple[str, Any]] | Mapping[str, Any] | None] | None = None,
         timestamps_us: Iterable[int | None] | None = None,
         state: Mapping[bytes, Any] | None = None,
     ) -> None:
@@ -197,18 +199,23 @@ class TopicWriter:
         )
 
     def _message(
-        self, value: Any, key: Any, headers: Iterable[tuple[str, Any]] | None, timestamp_us: int | None
+        self, value: Any, key: Any, headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None, timestamp_us: int | None
     ) -> tuple[Any, ...]:
         self._check_open()
         data, name = _bytes(value, "a value"), _bytes(key, "a key")
-        pairs = [(_header_name(h), _bytes(v, "a header's value")) for h, v in headers] if headers else []
+        given = headers.items() if isinstance(headers, Mapping) else headers or ()
+        pairs = [(_header_name(h), _bytes(v, "a header's value")) for h, v in given]
         size = len(data or b"") + overhead_bytes_of(name, pairs)
         if size > self._rules.limit_bytes:
             raise RecordTooLarge(
                 f"{self._partition.url}: a record of {size} bytes is too large: the topic takes "
                 f"{self._rules.max_message_bytes} (max.message.bytes), with all that surrounds them"
             )
-        time_ms = 0 if timestamp_us is None else milliseconds(timestamp_us)
+        time_us = None if timestamp_us is None else index(timestamp_us)
+        reason = self._rules.refusal(NewRecord(data, name, tuple(pairs), time_us), name)
+        if reason:  # the broker would refuse the whole batch, later
+            raise ValueError(f"{self._partition.url}: the topic would refuse the record: {reason}")
+        time_ms = 0 if time_us is None else milliseconds(time_us)
         return self._partition.name, data, name, self._partition.number, None, None, time_ms, pairs
 
     def _produce(self, message: tuple[Any, ...]) -> None:
