@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +19,16 @@ SPARK_SECONDS = 1_500.0  # guards against hanging only; Java starts twice, and S
 
 
 def run(example: Path, folder: Path, seconds: float = HUNG_SECONDS) -> subprocess.CompletedProcess[str]:
-    """Runs it as its README says. What it leaves is in `folder`."""
+    """Runs it as its README says. What it leaves is in `folder`. Where the test is interrupted, Ctrl-C lets it end the
+    processes that it has started."""
     command = [sys.executable, example / "run.py", folder]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def check_proved(done: subprocess.CompletedProcess[str], proof: str) -> None:

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -34,11 +36,23 @@ class Pipeline:
         self._folder = folder
         self._environment = {**os.environ, "JOURNAL": str(journal), "PYSPARK_PYTHON": sys.executable}
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Starts a run. Hive's catalog stays on the disk; with Spark's default one, the next run would not know the tables."""
+    @contextmanager
+    def started(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Starts a run, and kills all of Spark at the end of the context, also after Ctrl-C. Hive's catalog stays on the disk;
+        with Spark's default one, the next run would not know the tables."""
         tool = Path(sys.executable).with_name("spark-pipelines")
         command = [str(tool), "--conf", "spark.sql.catalogImplementation=hive", "run"]
-        return subprocess.Popen(command, cwd=self._folder, env=self._environment, start_new_session=True)
+        process = subprocess.Popen(command, cwd=self._folder, env=self._environment, start_new_session=True)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def ends_well(self) -> bool:
+        with self.started() as process:
+            return process.wait() == 0
 
     def files(self) -> set[Path]:
         return set((self._folder / "spark-warehouse" / "orders").glob("*.parquet"))
@@ -48,9 +62,8 @@ class Pipeline:
 
     def was_killed(self) -> bool:
         """Kills all of Spark when FATAL_BATCH, or a later batch, begins to write its rows. Returns False if it ended before."""
-        process = self.start()
         before: set[Path] | None = None
-        try:
+        with self.started() as process:
             while process.poll() is None:
                 if before is None and self.has_begun(FATAL_BATCH):
                     before = self.files()
@@ -58,10 +71,6 @@ class Pipeline:
                     return True
                 time.sleep(0.01)
             return False
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
     def rows(self) -> list[tuple[int, str]]:
         spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", value=False).getOrCreate()
@@ -84,7 +93,7 @@ def run_all(folder: Path) -> None:
     check(any(pipeline.was_killed() for _ in range(STARTS)), "the pipeline ended again and again before it could be killed")
     print("Spark was killed within a batch", flush=True)
     append(journal, range(3000, 4000))
-    check(any(pipeline.start().wait() == 0 for _ in range(STARTS)), "the pipeline failed again and again")
+    check(any(pipeline.ends_well() for _ in range(STARTS)), "the pipeline failed again and again")
     rows = pipeline.rows()
     with jlog.Reader(journal, start="begin") as reader:
         records = [(record.sequence, (record.value or b"").decode()) for record in reader]
