@@ -119,6 +119,8 @@ def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
 
     A text without a scheme, or with an unknown one and no `//` after it, is a path: file names may have colons.
     """
+    if not isinstance(url, (str, os.PathLike)):
+        raise TypeError(f"a journal is named by a URL or a path, as str or pathlib.Path, not {url!r}")
     found = _SCHEME.match(url) if isinstance(url, str) else None
     if url == "":
         raise ValueError(EMPTY)

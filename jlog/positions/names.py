@@ -83,6 +83,8 @@ def resolved(start: Start) -> str | int | datetime:
             return datetime.now(timezone.utc) - start
         except OverflowError:
             raise ValueError(f"{start!r} ago is before the year 1 or after the year 9999; write 'begin' or 'end'") from None
+    if isinstance(start, str) and _LIKE_A_SEQUENCE.match(start):
+        raise ValueError(f"{start!r} is not a position: a sequence is an int from 0 on, and not a text")
     if isinstance(start, str) and reads_as_a_date(start):
         try:
             return parse_iso_time(start)

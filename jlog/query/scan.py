@@ -28,6 +28,7 @@ from jlog.record import (
     stream_of,
 )
 from jlog.storage.damage import Damage
+from jlog.system.arguments import check_flag
 from jlog.system.filesystem import is_url
 from jlog.urls import open_reader, path_of
 
@@ -67,6 +68,7 @@ def scan(
     schema: the fields and their types, in place of those that a sample of the records has: an object with __arrow_c_schema__,
         or a dict of names and names of Arrow types.
     """
+    check_flag("text", text)
     path = os.fspath(path_or_url)
     if path and not is_url(path) and path_of(path) == path:
         path = os.path.abspath(path)  # it is opened later, perhaps from another working directory

@@ -127,6 +127,12 @@ def test_backward_takes_at_least_1(reader):
         reader.read_backward(0)
 
 
+@pytest.mark.parametrize("text", ["5", "-1", "+3"])
+def test_a_number_as_text_is_told_from_a_checkpoint(hundred, text):
+    with pytest.raises(ValueError, match="a sequence is an int from 0 on, and not a text"):
+        jlog.Reader(hundred, start=text)
+
+
 @pytest.mark.parametrize("hours", [-14, 14])
 def test_a_time_at_the_edge_of_the_calendar_is_a_time(hundred, hours):
     """In UTC it is before the year 1, or after the year 9999."""

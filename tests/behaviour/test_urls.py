@@ -128,3 +128,9 @@ def test_jlog_itself_imports_nothing_of_kafka():
     program = "import jlog, jlog.cli, sys; print([name for name in sys.modules if 'kafka' in name])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"j"])
+def test_what_is_neither_a_url_nor_a_path_is_told(wrong):
+    with pytest.raises(TypeError, match="a journal is named by a URL or a path"):
+        jlog.open_writer(wrong)
