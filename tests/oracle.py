@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 VERSION = 1
 NONE = 2**64 - 1
 NO_TIME = -(2**63)
+LAST_TIME = (1 << 63) - 1
 NAMES = re.compile(r"journal\.meta|precommit|bounds|lock|ids|work|subscribers|checkpoints|quarantine|[0-9]{20}\.(seg|idx)")
 COPY_BYTES = 4096
 PAGE_BYTES = 4096
@@ -54,6 +55,7 @@ BLOCK_MAGIC = b"JBLK"
 RECORDS, STATE = 1, 2
 PLAIN, LZ4 = 0, 1
 HAS_STATE = 1
+EARLIEST = 0x7E
 TAG_LONG, TAG_EXPLICIT, TAG_STATE, TAG_NULL, TAG_KEY, TAG_ABSOLUTE = (1 << bit for bit in range(31, 25, -1))
 TAG_ZERO = TAG_ABSOLUTE - 1
 SHORT_VALUE_MAX = TAG_EXPLICIT - 1
@@ -98,7 +100,7 @@ class Block(NamedTuple):
     offset: int
     kind: int
     codec: int
-    has_state: bool
+    flags: int
     stored_crc: int
     raw_crc: int
     record_count: int
@@ -113,6 +115,16 @@ class Block(NamedTuple):
     @property
     def end_offset(self) -> int:
         return self.offset + BLOCK_HEADER.size + self.stored_bytes
+
+    @property
+    def has_state(self) -> bool:
+        return bool(self.flags & HAS_STATE)
+
+    @property
+    def earliest_us(self) -> int:
+        """No record is earlier; NO_TIME where the block does not say it."""
+        number = (self.flags & EARLIEST) >> 1
+        return max(self.max_timestamp_us - (1 << number - 1) + 1, NO_TIME) if number else NO_TIME
 
 
 class OpenBlock(NamedTuple):
@@ -485,10 +497,10 @@ def block_of(image: bytes, path: str, uuid: bytes, segment: int, offset: int, at
 
     magic, kind, codec, flags, crc, *fields = BLOCK_HEADER.unpack(image)
     wants(magic == int.from_bytes(BLOCK_MAGIC, "little"), "no block's header stands here")
-    block = Block(path, segment, offset, kind, codec, bool(flags & HAS_STATE), *fields)
+    block = Block(path, segment, offset, kind, codec, flags, *fields)
     covered = uuid + struct.pack("<QQ", segment, offset) + image[:8] + bytes(4) + image[12:]
     wants(crc == crc32c(covered), "the block header's CRC does not match")
-    known = kind in (RECORDS, STATE) and codec in (PLAIN, LZ4) and not flags & ~HAS_STATE
+    known = kind in (RECORDS, STATE) and codec in (PLAIN, LZ4) and not flags & ~(HAS_STATE | EARLIEST)
     wants(known, f"kind {kind}, codec {codec}, flags {flags} are not all known")
     sound = block.raw_bytes <= RAW_BYTES_MAX and block.raw_bytes // 255 <= block.stored_bytes
     wants(sound, f"{block.stored_bytes} stored bytes may not stand for {block.raw_bytes}")
@@ -1020,6 +1032,9 @@ class Clock:
         require(told, path, offset + 6, "HAS_STATE does not say whether there are state records")
         latest_us = max((record.timestamp_us for record in records), default=NO_TIME)
         require(latest_us <= block.max_timestamp_us, path, offset + 48, f"a record is of {latest_us} us")
+        earliest_us = min((record.timestamp_us for record in records), default=LAST_TIME)
+        stated = block.flags & EARLIEST == 0 or (records and earliest_us >= block.earliest_us)
+        require(stated, path, offset + 6, f"a record is of {earliest_us} us, before what EARLIEST says")
         if block.kind == STATE:
             keys = {key for key, value in changes if value is not None}
             require(len(keys) == len(changes), path, offset, "a STATE block deletes a key, or has one twice")
@@ -1133,9 +1148,10 @@ def check_index(contents: Contents, segment: Segment) -> None:
     check_structure(path, 0, image, b"JLOGIDX\n", contents.uuid, 16)
     *_, named, count = INDEX_HEADER.unpack_from(image)
     require(named == segment.first_sequence, path, 32, "the index is another segment's")
-    sized = count >= 2 and len(image) == INDEX_HEADER.size + count * INDEX_ENTRY.size
-    require(sized, path, 40, f"{len(image)} bytes are not {count} entries")
-    *entries, last = INDEX_ENTRY.iter_unpack(image[INDEX_HEADER.size :])
+    sizes = [INDEX_HEADER.size + count * (INDEX_ENTRY.size + more) for more in (0, 8)]
+    require(count >= 2 and len(image) in sizes, path, 40, f"{len(image)} bytes are not {count} entries")
+    *entries, last = INDEX_ENTRY.iter_unpack(image[INDEX_HEADER.size : sizes[0]])
+    earliest = [time_us for (time_us,) in struct.iter_unpack("<q", image[sizes[0] :])]
     latest_us, before = NO_TIME, {}
     for block in segment.blocks:
         before[block.offset] = (block.first_sequence, latest_us)
@@ -1156,7 +1172,11 @@ def check_index(contents: Contents, segment: Segment) -> None:
         require(following - offset >= INDEX_EVERY_BYTES, path, at, f"entry {i} is too near the one before it")
         offset = following
     end = (segment.end_sequence, segment.end_offset, latest_us)
-    require(last == end, path, len(image) - INDEX_ENTRY.size, f"the last entry is {last}, the segment's end {end}")
+    require(last == end, path, sizes[0] - INDEX_ENTRY.size, f"the last entry is {last}, the segment's end {end}")
+    for (_, following, _), time_us in zip([*entries, last], earliest, strict=False):
+        later = [block.earliest_us for block in segment.blocks if block.record_count and block.offset >= following]
+        wanted = min(later, default=LAST_TIME)
+        require(time_us == wanted, path, sizes[0], f"of byte {following} on it says {time_us}, the blocks {wanted}")
 
 
 # --- As a program ------------------------------------------------------------------------------------------------

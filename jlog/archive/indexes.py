@@ -9,6 +9,7 @@ from jlog._core.segments.segment import index_name
 from jlog.archive.manifest import ArchivedSegment
 from jlog.archive.store import ArchiveFolder
 from jlog.errors import UnsupportedFormat
+from jlog.positions.start import Range, joined
 from jlog.storage.segments import Segment
 
 
@@ -33,6 +34,25 @@ def fetch_index(folder: ArchiveFolder, segment: ArchivedSegment) -> SparseIndex 
     if index is None or (index.entries[0][0], *index.end[:2]) != (first, segment.end_sequence, segment.size_bytes):
         return None
     return index
+
+
+def time_ranges(folder: ArchiveFolder, segments: list[ArchivedSegment], times_us: tuple[int, int]) -> list[Range]:
+    """Returns ranges of sequences as positions.start.time_ranges() does. Segments outside of the times are not fetched."""
+    since_us, until_us = times_us
+    found: list[Range] = []
+    for segment in segments:
+        latest_us, earliest_us = segment.max_timestamp_us, segment.earliest_timestamp_us
+        is_later = earliest_us is not None and earliest_us > until_us
+        if segment.sound and (latest_us is None or latest_us < since_us or is_later):
+            continue
+        begin, end = segment.first_sequence, segment.end_sequence
+        index = fetch_index(folder, segment)
+        if index is not None:
+            entry = index.locate_time(since_us)
+            begin, end = end if entry is None else entry[0], index.locate_after(until_us)[0]
+        if begin < end:
+            found.append((begin, end))
+    return joined(found)
 
 
 def index_is_damaged(folder: ArchiveFolder, segment: ArchivedSegment) -> bool:

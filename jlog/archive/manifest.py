@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from jlog._core.format.checksum import crc32c
 from jlog._core.format.constants import NONE, NUMBER_MAX, SEGMENT_HEADER_BYTES
+from jlog._core.segments.index import NO_TIME, build_index
 from jlog._core.segments.segment import Block, SegmentFile, segment_name
 from jlog.errors import CorruptJournal, UnsupportedFormat
 from jlog.storage.meta import Meta, check_uuid, parse_json, whole_number
@@ -42,6 +43,7 @@ class ArchivedSegment:
     last_timestamp_us: int | None
     max_timestamp_us: int | None  # no record has a later timestamp
     sound: bool  # whether it had no damage when it was archived
+    earliest_timestamp_us: int | None = None  # no record has an earlier timestamp; None where that is not known
     sealed: ClassVar[bool] = True
     archived: ClassVar[bool] = True
 
@@ -87,6 +89,7 @@ def from_json(content: bytes, name: str, segment_path: str) -> ArchivedSegment:
         number = whole_number(found, "format", 1, (1 << 31) - 1)
         if number > FORMAT:
             raise UnsupportedFormat(f"{name} has format version {number}, this jlog reads up to {FORMAT}: upgrade pyjlog")
+        found.setdefault("earliest_timestamp_us", None)  # earlier versions do not state it
         _check_fields(found)
         wanted = [field.name for field in fields(ArchivedSegment) if field.name != "path"]
         return ArchivedSegment(path=segment_path, **{field: found[field] for field in wanted})
@@ -105,7 +108,8 @@ def _check_fields(found: dict[str, Any]) -> None:
     whole_number(found, "end_sequence", first, NUMBER_MAX)
     whole_number(found, "size_bytes", 0, NUMBER_MAX)
     limits = {"epoch": (0, NONE), "previous_segment": (0, first), "previous_end_sequence": (0, first)}
-    times = dict.fromkeys(("first_timestamp_us", "last_timestamp_us", "max_timestamp_us"), (-(1 << 63), (1 << 63) - 1))
+    names = "first_timestamp_us", "last_timestamp_us", "max_timestamp_us", "earliest_timestamp_us"
+    times = dict.fromkeys(names, (-(1 << 63), (1 << 63) - 1))
     for name, (low, high) in {**limits, **times}.items():
         if found[name] is not None:
             whole_number(found, name, low, high)
@@ -146,7 +150,13 @@ def describe(segment: Segment, meta: Meta, path: str) -> ArchivedSegment:
         last_timestamp_us=times_us[1],
         max_timestamp_us=latest_us,
         sound=sound,
+        earliest_timestamp_us=_earliest_us(directory, segment.first_sequence, meta, size) if sound else None,
     )
+
+
+def _earliest_us(directory: str, segment: int, meta: Meta, size: int) -> int | None:
+    index = build_index(directory, segment, meta.uuid, size)
+    return None if index.earliest is None or index.earliest[0] == NO_TIME else index.earliest[0]
 
 
 def file_size_and_crc(fd: int, end: int = 1 << 63) -> tuple[int, int]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.journal_end import JournalEnd
-from jlog._core.segments.index import build_index, load_index, points_at_block
+from jlog._core.segments.index import SparseIndex, build_index, load_index, points_at_block, segment_end
 from jlog._core.segments.segment import list_segments
-from jlog.errors import CheckpointNotFound, JournalError, PositionLost
+from jlog.errors import CheckpointNotFound, CorruptJournal, JournalError, PositionLost
 from jlog.positions.names import FORMS, Start, resolved, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, PositionFile
 from jlog.positions.times import reads_as_a_time
 from jlog.storage.meta import Meta
+
+TIME_MOST = (1 << 63) - 1  # no timestamp is later
+FIRST_AT_BYTES = 128 << 10  # an index leads to a block that is at most some 64 KiB before the record
+Range = tuple[int, int | None]  # first sequence, and exclusive end; None: the end of the journal
 
 
 class Ends(Protocol):
@@ -103,10 +109,10 @@ def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = Fal
         cursor.close()
 
 
-def first_at(cursor: Cursor, timestamp_us: int) -> int:
-    """Returns the sequence of the first record from the position on that is not earlier."""
+def first_at(cursor: Cursor, timestamp_us: int, end: int | None = None) -> int:
+    """Returns the sequence of the first record from the position on that is not earlier, or that of the end without one."""
     while True:
-        batch = cursor.read(4096, 4 << 20)
+        batch = cursor.read(4096, FIRST_AT_BYTES) if end is None or cursor.position < end else ()
         if not len(batch):
             return int(cursor.position)
         for record in batch:
@@ -116,15 +122,105 @@ def first_at(cursor: Cursor, timestamp_us: int) -> int:
 
 def _before(path: str, meta: Meta, cursor: Cursor, timestamp_us: int) -> int:
     """Returns a sequence before which every record is earlier, near the first record that is not."""
+    end = 0
+    for index in _indexes(path, meta, cursor):
+        begin, _ = index.located(timestamp_us, TIME_MOST)
+        if begin is not None:
+            return begin
+        end = index.following
+    return end
+
+
+def time_ranges(path: str, meta: Meta, times_us: tuple[int, int]) -> list[Range]:
+    """Returns ranges of sequences, ascending, outside of which no record has a time from the first to the last of `times_us`.
+
+    Each segment is looked at by itself, as times go back where a clock was set right at a roll. Where the blocks do not state
+    how early their records are, as earlier versions wrote them, or where a block is damaged, the rest of the segment counts."""
+    cursor = Cursor(path, meta.uuid)
+    try:
+        while True:
+            first = int(cursor.first_sequence)
+            try:
+                end, found = first, []
+                for index in _indexes(path, meta, cursor):
+                    begin, later = index.located(*times_us)
+                    if not index.is_whole:
+                        begin, later = index.end if begin is None else begin, index.following
+                    if begin is not None and begin < later:
+                        found.append((begin, later))
+                    end = index.following
+                return _exact(cursor, joined([*found, (end, None)]), times_us[0])
+            except FileNotFoundError:
+                if cursor.first_sequence == first:
+                    raise  # else the segment has just been removed
+    finally:
+        cursor.close()
+
+
+def _exact(cursor: Cursor, ranges: list[Range], since_us: int) -> list[Range]:
+    """Lets the first of the ranges begin with a record that is not earlier, as far as no damage hides it."""
+    (first, end), *others = ranges
+    try:
+        cursor.seek(first)
+        first = first_at(cursor, since_us, end)
+    except CorruptJournal:
+        return ranges
+    return others if end is not None and first >= end else [(first, end), *others]
+
+
+@dataclass
+class _SegmentIndex:
+    """The index of a segment, whose entries are checked against the blocks before they are used."""
+
+    path: str
+    uuid: bytes
+    segment: int
+    following: int  # first sequence of the next segment, or of the first block that is not in its segment
+    end_offset: int
+    first: int  # no sequence below this one is retained
+    index: SparseIndex
+
+    @property
+    def is_whole(self) -> bool:
+        """Says whether it describes all blocks of the segment."""
+        return self.index.end[1] == self.end_offset
+
+    @property
+    def end(self) -> int:
+        """The sequence at which the blocks end that it describes."""
+        return self.index.end[0]
+
+    def located(self, since_us: int, until_us: int) -> tuple[int | None, int]:
+        """Returns the sequence of a block before which every record is earlier, None if all are, and the sequence of one from
+        which on every record is later."""
+        for _ in range(2):
+            begin, end = self.index.locate_time(since_us), self.index.locate_after(until_us)
+            named = [entry for entry in (begin, end) if entry is not None and entry != self.index.end]
+            if all(points_at_block(self.path, self.segment, self.uuid, entry[0], entry[1]) for entry in named):
+                break
+            self.index = build_index(self.path, self.segment, self.uuid, self.end_offset)
+        return None if begin is None else max(self.first, begin[0]), end[0]
+
+
+def _indexes(path: str, meta: Meta, cursor: Cursor) -> Iterator[_SegmentIndex]:
+    """Yields the index of each segment, oldest first."""
     open_segment, open_offset, open_sequence = cursor.end_place
     first = int(cursor.first_sequence)
     segments = [name for name in list_segments(path) if name <= open_segment]
-    for segment in segments[max(0, bisect_right(segments, first) - 1) :]:  # the segments before are being removed
-        end_offset = open_offset if segment == open_segment else 1 << 62
+    kept = segments[max(0, bisect_right(segments, first) - 1) :]  # the segments before are being removed
+    for segment, following in zip(kept, [*kept[1:], max(first, int(open_sequence))], strict=True):
+        end_offset = open_offset
+        if segment != kept[-1]:
+            end_offset, _, _ = segment_end(path, segment, following, meta.uuid)
         index = load_index(path, segment, meta.uuid, end_offset)
-        entry = index.locate_time(timestamp_us)
-        if entry is not None and not points_at_block(path, segment, meta.uuid, entry[0], entry[1]):
-            entry = build_index(path, segment, meta.uuid, end_offset).locate_time(timestamp_us)
-        if entry is not None:
-            return max(first, int(entry[0]))
-    return max(first, int(open_sequence))
+        yield _SegmentIndex(path, meta.uuid, segment, following, end_offset, first, index)
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """Returns the ranges, of which those that touch are one."""
+    found: list[Range] = []
+    for first, end in ranges:
+        if found and found[-1][1] == first:
+            first = found.pop()[0]
+        found.append((first, end))
+    return found

@@ -14,6 +14,7 @@ from jlog.errors import CorruptJournal, JournalError
 from jlog.html import SHOWN_ROWS, records_table
 from jlog.interfaces import ReaderProtocol
 from jlog.positions.names import Start, check_start
+from jlog.positions.start import Range
 from jlog.query.bounds import EVERYTHING, MOST, Bounds
 from jlog.reading.reader import ARROW_RECORDS, Reader
 from jlog.record import (
@@ -221,24 +222,33 @@ class Scan:
         if self.bounds.is_empty or left == 0:
             return
         with self._reader(self.start) as reader:
-            end = self._end()
-            if not self._go_on(reader):
+            for first, end in self._ranges(reader):
+                if first > reader.position:
+                    try:
+                        reader.seek(first)
+                    except ValueError:
+                        return  # beyond the end
+                for batch in self._batches(reader, reader.arrow_batches(fields, end, min(ARROW_RECORDS, left), BATCH_BYTES)):
+                    left -= len(batch)
+                    yield batch
+                    if left <= 0:
+                        return
+
+    def _batches(self, reader: ReaderProtocol, batches: Iterator[ArrowBatch]) -> Iterator[ArrowBatch]:
+        """Yields the batches, and passes over damage where somebody is told of it."""
+        while True:
+            try:
+                batch = next(batches, None)
+            except CorruptJournal:
+                if self.on_damage is None or not isinstance(reader, Reader):
+                    raise  # only a journal's reader knows how to go on
+                self.on_damage(reader.skip_damage())
+                continue
+            if batch is None:
                 return
-            batches = reader.arrow_batches(fields, end, min(ARROW_RECORDS, left), BATCH_BYTES)
-            while left > 0:
-                try:
-                    batch = next(batches, None)
-                except CorruptJournal:
-                    if self.on_damage is None or not isinstance(reader, Reader):
-                        raise  # only a journal's reader knows how to go on
-                    self.on_damage(reader.skip_damage())
-                    continue
-                if batch is None:
-                    return
-                left -= len(batch)
-                if self.on_batch is not None:
-                    self.on_batch(len(batch))
-                yield batch
+            if self.on_batch is not None:
+                self.on_batch(len(batch))
+            yield batch
 
     def range(self) -> tuple[int, int]:
         """Returns the first sequence and the end as they are now, whatever the bounds are."""
@@ -265,23 +275,26 @@ class Scan:
                 end = min(end, reader.position)
         return None if end > MOST else max(end, 0)
 
-    def _go_on(self, reader: ReaderProtocol) -> bool:
-        """Moves the reader to the first record that may lie within the bounds. Returns False where there is none. Timestamps
-        may be in any order where writers gave them, so that only the records before the first one that is late enough can be
-        left out."""
-        first = max(reader.position, self.bounds.sequences[0])
+    def _ranges(self, reader: ReaderProtocol) -> Iterator[Range]:
+        """Yields the ranges of sequences, ascending, in which all records within the bounds are."""
+        least, most = max(reader.position, self.bounds.sequences[0]), self._end()
+        for first, end in self._time_ranges(reader):
+            begin = max(first, least)
+            stop = end if most is None else most if end is None else min(most, end)
+            if stop is None or begin < stop:
+                yield begin, stop
+
+    def _time_ranges(self, reader: ReaderProtocol) -> list[Range]:
         since_us = self.bounds.times_us[0]
-        if since_us > _TIME_MAX_US:
-            return True
-        if since_us > 0:
-            with self._reader(_EPOCH + timedelta(microseconds=since_us)) as at_time:
-                first = max(first, at_time.position)
-        if first > reader.position:
-            try:
-                reader.seek(first)
-            except ValueError:
-                return False  # beyond the end
-        return True
+        if self.bounds.times_us == EVERYTHING.times_us:
+            return [(0, None)]
+        if isinstance(reader, Reader):
+            return reader.time_ranges(self.bounds.times_us)
+        if not 0 < since_us <= _TIME_MAX_US:
+            return [(0, None)]
+        # A topic says where the first record is that is late enough, and nothing of the times after it.
+        with self._reader(_EPOCH + timedelta(microseconds=since_us)) as at_time:
+            return [(at_time.position, None)]
 
 
 @dataclass(frozen=True)

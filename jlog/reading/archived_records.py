@@ -14,11 +14,11 @@ from jlog._core.read.follow import FollowIterator, wait
 from jlog._core.read.iterate import RecordIterator, ValueIterator
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import Deadline
-from jlog.archive import Archive, archive_of
+from jlog.archive import Archive, archive_of, indexes
 from jlog.archive.cursor import ArchiveCursor
 from jlog.errors import JournalError
 from jlog.positions.names import Start, resolved, timestamp_us_of
-from jlog.positions.start import find_sequence, find_time
+from jlog.positions.start import Range, find_sequence, find_time, joined, time_ranges
 from jlog.storage.damage import Damage
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import Meta, read_meta
@@ -72,6 +72,14 @@ class ArchivedRecords:
         found = find_time(self.path, self._meta, timestamp_us_of(time), self._live.durable_only)
         archived = self._archive.first_at(self._archive.segments(), time)
         return found if archived is None else archived
+
+    def time_ranges(self, times_us: tuple[int, int]) -> list[Range]:
+        if self._live is None:
+            return indexes.time_ranges(self._archive.folder, self._archive.segments(), times_us)
+        # The living journal is asked first, as above.
+        first, found = int(self._live.first_sequence), time_ranges(self.path, self._meta, times_us)
+        before = [segment for segment in self._archive.segments() if segment.end_sequence <= first]
+        return joined([*indexes.time_ranges(self._archive.folder, before, times_us), *found])
 
     def put_checkpoint(self, name: str, sequence: int, deadline: Deadline) -> NoReturn:  # noqa: ARG002
         raise JournalError(f"{self.path}: {self.no_position}")

@@ -17,7 +17,7 @@ from jlog.errors import PositionLost
 from jlog.positions import position_files
 from jlog.positions.names import Start, resolved
 from jlog.positions.position_files import CHECKPOINT
-from jlog.positions.start import find_start
+from jlog.positions.start import Range, find_start, time_ranges
 from jlog.storage.damage import Damage, skip_damage
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import hold_journal
@@ -66,6 +66,9 @@ class JournalRecords:
         with position_files.table_locked(self.path, deadline):
             self.cursor.kept(sequence)
             position_files.put(self.path, self.meta, CHECKPOINT, name, sequence)
+
+    def time_ranges(self, times_us: tuple[int, int]) -> list[Range]:
+        return time_ranges(self.path, self.meta, times_us)
 
     def records(self) -> Iterator[Record]:
         return RecordIterator(self.cursor)

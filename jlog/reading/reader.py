@@ -16,6 +16,7 @@ from jlog.errors import JournalError
 from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
+from jlog.positions.start import Range
 from jlog.reading.backward import BackwardReading
 from jlog.reading.journal_records import JournalRecords
 from jlog.reading.pace import Pace
@@ -165,6 +166,10 @@ class Reader:
         """Iterates over the records in columns that no library has taken yet, for jlog.scan; as record_batches()."""
         self._check_lost()
         return self._source.arrow_batches(max_records, max_bytes, fields, end, _as_it_is)
+
+    def time_ranges(self, times_us: tuple[int, int]) -> list[Range]:
+        """Returns ranges of sequences outside of which no record has a time within these, for jlog.scan."""
+        return self._source.time_ranges(times_us)
 
     def __arrow_c_schema__(self) -> CapsuleType:
         return schema_of(fields_of())

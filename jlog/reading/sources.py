@@ -12,6 +12,7 @@ from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import Deadline
 from jlog.errors import CorruptJournal, JournalClosed
 from jlog.positions.names import Start
+from jlog.positions.start import Range
 from jlog.storage.damage import Damage
 from jlog.storage.gaps import Gaps
 
@@ -37,6 +38,10 @@ class RecordSource(Protocol):
 
     def go_to(self, start: Start, *, checkpoints: bool = True) -> None:
         """Moves the position. A checkpoint's name counts only with `checkpoints`."""
+
+    def time_ranges(self, times_us: tuple[int, int]) -> list[Range]:
+        """Returns ranges of sequences, ascending, outside of which no record has a time from the first to the last of
+        `times_us`. Each reads no more than these."""
 
     def put_checkpoint(self, name: str, sequence: int, deadline: Deadline) -> None:
         """Creates the checkpoint, or moves it, durably."""

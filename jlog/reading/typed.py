@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from jlog._core.records.record import Record, RecordBatch
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 def typed(source: RecordSource, codec: Codec) -> RecordSource:
     """Returns a source of the same records whose values the codec decodes."""
     return cast("RecordSource", _TypedRecords(source, codec))
+
+
+def typing(decoder: Decoder) -> Callable[[Record], Record]:
+    """Returns a function that gives a record this decoder."""
+    return Typing(decoder)
 
 
 class _TypedRecords:

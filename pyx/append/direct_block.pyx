@@ -13,7 +13,7 @@ from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot
 from jlog._core.buffer.publish cimport jlog_now_or_floor_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
-from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_latest_us
+from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_earliest_us, jlog_latest_us
 from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_check_block
 
 
@@ -49,6 +49,7 @@ cdef int64_t build_direct_header(WritingProcess process, NewRecords *new, jlog_b
     content.stored_bytes, content.stored_crc = new.stored.bytes, new.stored.crc
     content.base_time_us = now_us
     content.max_timestamp_us = jlog_latest_us(records.count, records.explicit_count, records.explicit_max_us, now_us)
+    content.earliest_us = jlog_earliest_us(records.count, records.explicit_count, records.earliest_absolute_us, now_us)
     jlog_build_block_header(header, &content, now_us, page.durable_end, page.uuid, segment, offset)
     return now_us
 

@@ -3,7 +3,7 @@
 All of it runs without the interpreter. The steps are those of tools/model.
 """
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from jlog._core.system.file cimport jlog_open_at, jlog_write_two_at
 from jlog._core.format.format cimport (
@@ -16,6 +16,7 @@ from jlog._core.format.format cimport (
     jlog_block_header_valid,
     jlog_crc32c,
     jlog_crc32c_shift,
+    jlog_earliest_absolute_us,
     jlog_load64,
     jlog_segment_name,
 )
@@ -45,7 +46,7 @@ from jlog._core.buffer.publish cimport jlog_now_or_floor_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.atomic cimport jlog_load32_acquire, jlog_pause, jlog_store_release, jlog_try_lock, jlog_unlock
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
-from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_latest_us
+from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_earliest_us, jlog_latest_us
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -111,6 +112,7 @@ cdef void describe_open_block(WritingProcess process, const jlog_slot *slot, jlo
     cdef const uint8_t *body = jlog_body(&process.buffer, slot.generation)
     cdef uint64_t raw_bytes = jlog_word_raw(slot.publish_word)
     cdef uint64_t records = page.next_sequence - slot.first_sequence
+    cdef int64_t absolute_us
     content.kind, content.codec, content.has_state = JLOG_KIND_RECORDS, JLOG_CODEC_NONE, False
     content.record_count = records
     content.first_sequence = slot.first_sequence
@@ -120,6 +122,10 @@ cdef void describe_open_block(WritingProcess process, const jlog_slot *slot, jlo
         jlog_crc32c(0, body, JLOG_BASE_BYTES), raw_bytes)
     content.base_time_us = jlog_load64(body)
     content.max_timestamp_us = jlog_latest_us(records, page.explicit_count, page.explicit_max_us, page.floor_us)
+    content.earliest_us = content.base_time_us
+    if page.explicit_count != 0:
+        absolute_us = jlog_earliest_absolute_us(body + JLOG_BASE_BYTES, raw_bytes)
+        content.earliest_us = jlog_earliest_us(records, page.explicit_count, absolute_us, content.base_time_us)
 
 
 cdef void build_header(WritingProcess process, const jlog_slot *slot, const jlog_block_content *content,

@@ -40,7 +40,10 @@
 
 enum { JLOG_KIND_RECORDS = 1, JLOG_KIND_STATE = 2 };
 enum { JLOG_CODEC_NONE = 0, JLOG_CODEC_LZ4 = 1 };
-enum { JLOG_BLOCK_HAS_STATE = 1 };                       /* the only flag: the block has state records */
+enum {
+    JLOG_BLOCK_HAS_STATE = 1,                            /* the block has state records */
+    JLOG_BLOCK_EARLIEST = 0x7E,                          /* a number n, see jlog_block_earliest_us; 0: nothing is stated */
+};
 
 struct jlog_segment_header {
     uint8_t magic[8];
@@ -203,19 +206,23 @@ static inline int jlog_position_valid(const struct jlog_position *position)
 }
 
 /* Returns the number of entries of an index; 0 if it is another segment's index or its numbers cannot be right. The caller
- * checks the CRC. */
+ * checks the CRC. An earliest time for each entry may follow the entries. */
 static inline uint64_t jlog_index_entries(const uint8_t *index, size_t bytes, const uint8_t uuid[16], uint64_t segment)
 {
     struct jlog_index_header header;
     struct jlog_index_entry entry, before = {.first_sequence = segment, .offset = 0};
-    const size_t left = bytes - sizeof header;
+    size_t left;
 
     if (bytes < sizeof header)
         return 0;
     memcpy(&header, index, sizeof header);
     if (header.segment != segment || memcmp(header.uuid, uuid, sizeof header.uuid) != 0)
         return 0;
-    if (left % sizeof entry != 0 || header.entry_count != left / sizeof entry || header.entry_count < 2)
+    left = bytes - sizeof header;
+    if (header.entry_count < 2 || header.entry_count > left / sizeof entry)
+        return 0;
+    left -= header.entry_count * sizeof entry;
+    if (left != 0 && left != header.entry_count * sizeof entry.max_timestamp_us)
         return 0;
     for (uint64_t i = 0; i < header.entry_count; i++, before = entry) {
         const uint64_t apart = i == 0 ? JLOG_FIRST_BLOCK : i == header.entry_count - 1 ? 0 : JLOG_INDEX_EVERY_BYTES;
@@ -245,6 +252,27 @@ static inline uint32_t jlog_block_header_crc(const struct jlog_block_header *hea
     return jlog_crc32c(0, image, sizeof image);
 }
 
+/* Returns the flags that state the earliest time of a block's records, as exactly as 6 bits can: no record is more than
+ * 2^(n-1) - 1 microseconds before the latest time. */
+static inline uint16_t jlog_earliest_flags(int64_t max_timestamp_us, int64_t earliest_us)
+{
+    const uint64_t before_us = earliest_us < max_timestamp_us ? (uint64_t)max_timestamp_us - (uint64_t)earliest_us : 0;
+    const unsigned n = before_us == 0 ? 1 : 65 - (unsigned)__builtin_clzll(before_us);
+
+    return n > 63 ? 0 : (uint16_t)(n << 1);
+}
+
+/* Returns a time that no record of the block is before; INT64_MIN if the header states none. */
+static inline int64_t jlog_block_earliest_us(const struct jlog_block_header *header)
+{
+    const unsigned n = (header->flags & JLOG_BLOCK_EARLIEST) >> 1;
+    int64_t earliest_us;
+
+    if (n == 0 || __builtin_sub_overflow(header->max_timestamp_us, (int64_t)((1ull << (n - 1)) - 1), &earliest_us))
+        return INT64_MIN;
+    return earliest_us;
+}
+
 /* Returns whether a block at this offset can have the header's numbers. */
 static inline int jlog_block_numbers_valid(const struct jlog_block_header *header, uint64_t offset)
 {
@@ -264,7 +292,7 @@ static inline int jlog_block_numbers_valid(const struct jlog_block_header *heade
 static inline int jlog_block_header_valid(const struct jlog_block_header *header, const uint8_t uuid[16],
                                           uint64_t segment, uint64_t offset)
 {
-    if (header->magic != JLOG_BLOCK_MAGIC || header->flags & ~JLOG_BLOCK_HAS_STATE)
+    if (header->magic != JLOG_BLOCK_MAGIC || header->flags & ~(JLOG_BLOCK_HAS_STATE | JLOG_BLOCK_EARLIEST))
         return 0;
     if (header->kind != (offset == JLOG_FIRST_BLOCK ? JLOG_KIND_STATE : JLOG_KIND_RECORDS))
         return 0;

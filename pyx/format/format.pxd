@@ -163,4 +163,6 @@ cdef extern from "format/record.h" nogil:
                               const uint8_t **value, uint32_t *value_bytes)
     const uint8_t *jlog_record_id(const jlog_record *record, uint32_t *id_bytes)
     bint jlog_headers_valid(const uint8_t *at, size_t left)
+    int64_t jlog_block_earliest_us(const jlog_block_header *header)
+    int64_t jlog_earliest_absolute_us(const uint8_t *records, size_t bytes)
     int jlog_walk_records(const uint8_t *records, size_t bytes, int64_t base_time_us, jlog_walk *walk)

@@ -225,6 +225,26 @@ static inline const uint8_t *jlog_record_id(const struct jlog_record *record, ui
     return NULL;
 }
 
+/* Returns the earliest of the times that the records of a body hold whole; INT64_MAX without one. No other record is before the
+ * body's base time. */
+static inline int64_t jlog_earliest_absolute_us(const uint8_t *records, size_t bytes)
+{
+    struct jlog_record record;
+    int64_t earliest_us = INT64_MAX;
+    size_t at = 0;
+
+    while (at < bytes) {
+        const size_t size = jlog_decode_record(records + at, bytes - at, 0, &record);
+
+        if (size == 0)
+            return INT64_MIN;
+        if (record.tag & JLOG_TAG_LONG && record.tag & JLOG_TAG_ABSOLUTE && record.timestamp_us < earliest_us)
+            earliest_us = record.timestamp_us;
+        at += size;
+    }
+    return earliest_us;
+}
+
 /* Facts about the records of a body, gathered by one walk over them. */
 struct jlog_walk {
     uint64_t record_count;                               /* state records not counted */

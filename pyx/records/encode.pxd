@@ -27,6 +27,7 @@ cdef struct Records:
     uint64_t explicit_count  # records whose caller gave the time
     int64_t explicit_max_us  # the latest of the times that callers gave
     uint32_t crc  # set by store(), for a block of their own
+    int64_t earliest_absolute_us  # likewise
     bint has_state
 
 # A block's body as it goes into the file.

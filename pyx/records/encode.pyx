@@ -26,6 +26,7 @@ from jlog._core.format.format cimport (
     JLOG_TAG_STATE,
     JLOG_VALUE_BYTES_MAX,
     jlog_crc32c,
+    jlog_earliest_absolute_us,
     jlog_encode_long,
     jlog_encode_short,
     jlog_long_bytes,
@@ -282,6 +283,9 @@ cdef class EncodedRecords:
         self.describe(records)
         with nogil:
             records.crc = jlog_crc32c(0, self.data, self.size)
+            records.earliest_absolute_us = INT64_MAX
+            if self.explicit_count != 0:
+                records.earliest_absolute_us = jlog_earliest_absolute_us(self.data, self.size)
         self.compressed = None
         if codec == JLOG_CODEC_LZ4 and self.size >= JLOG_COMPRESS_BYTES_MIN:
             self.compressed = compressed_or_none(PyMemoryView_FromMemory(<char *> self.data, self.size, PyBUF_READ))

@@ -17,6 +17,7 @@ struct jlog_block_content {
     uint32_t stored_crc;
     int64_t base_time_us;
     int64_t max_timestamp_us;                            /* INT64_MIN without records */
+    int64_t earliest_us;                                 /* as exactly as it is known */
 };
 
 /* Returns the latest timestamp of a block; INT64_MIN without records. `clock_us`: the latest time that the clock gave, if it
@@ -26,6 +27,12 @@ static inline int64_t jlog_latest_us(uint64_t records, uint64_t explicit_count, 
     if (records == 0)
         return INT64_MIN;
     return explicit_count == records || explicit_max_us > clock_us ? explicit_max_us : clock_us;
+}
+
+/* Returns the earliest timestamp of a block. `absolute_us`: what jlog_earliest_absolute_us() returns of its body. */
+static inline int64_t jlog_earliest_us(uint64_t records, uint64_t explicit_count, int64_t absolute_us, int64_t base_time_us)
+{
+    return explicit_count == records || absolute_us < base_time_us ? absolute_us : base_time_us;
 }
 
 /* Sets the CRC of a header that is complete otherwise. The header is valid at this place, and only there. */
@@ -46,6 +53,8 @@ static inline void jlog_build_block_header(struct jlog_block_header *header, con
     header->kind = (uint8_t)content->kind;
     header->codec = (uint8_t)content->codec;
     header->flags = content->has_state ? JLOG_BLOCK_HAS_STATE : 0;
+    if (content->record_count != 0)
+        header->flags |= jlog_earliest_flags(content->max_timestamp_us, content->earliest_us);
     header->record_count = (uint32_t)content->record_count;
     header->first_sequence = content->first_sequence;
     header->raw_bytes = (uint32_t)content->raw_bytes;

@@ -18,8 +18,10 @@ cdef extern from "segments/build.h" nogil:
         uint32_t stored_crc
         int64_t base_time_us
         int64_t max_timestamp_us
+        int64_t earliest_us
 
     int64_t jlog_latest_us(uint64_t records, uint64_t explicit_count, int64_t explicit_max_us, int64_t clock_us)
+    int64_t jlog_earliest_us(uint64_t records, uint64_t explicit_count, int64_t absolute_us, int64_t base_time_us)
     void jlog_place_block_header(jlog_block_header *header, const uint8_t *uuid, uint64_t segment, uint64_t offset)
     void jlog_build_block_header(jlog_block_header *header, const jlog_block_content *content, int64_t clock_us,
                                  uint64_t durable_end, const uint8_t *uuid, uint64_t segment, uint64_t offset)

@@ -13,6 +13,7 @@ from jlog._core.format.format cimport (
     JLOG_TAG_STATE,
     jlog_block_header,
     jlog_crc32c,
+    jlog_earliest_absolute_us,
     jlog_segment_header,
     jlog_structure_crc,
     jlog_walk,
@@ -62,6 +63,8 @@ def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes r
     content.raw_crc = content.stored_crc = jlog_crc32c(0, <const uint8_t *> raw, len(raw))
     content.base_time_us = base_time_us
     content.max_timestamp_us = max(walk.clock_max_us, walk.explicit_max_us)
+    content.earliest_us = jlog_earliest_us(walk.record_count, walk.explicit_count, jlog_earliest_absolute_us(raw, len(raw)),
+                                           base_time_us)
     jlog_build_block_header(&header, &content, max(jlog_clock_us(0), floor_us), durable_end, uuid, segment, offset)
     return (<uint8_t *> &header)[:sizeof(header)] + raw
 

@@ -4,7 +4,7 @@ so a missing or wrong one is built anew."""
 import os
 from bisect import bisect_right
 
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -13,6 +13,7 @@ from jlog._core.format.format cimport (
     JLOG_INDEX_EVERY_BYTES,
     JLOG_INDEX_MAGIC,
     JLOG_KIND_RECORDS,
+    jlog_block_earliest_us,
     jlog_index_entries,
     jlog_index_entry,
     jlog_index_header,
@@ -31,12 +32,14 @@ NO_TIME = INT64_MIN
 
 cdef class SparseIndex:
     """A list of entries (first sequence, offset, latest timestamp before this offset), each for a block. The last entry stands
-    for the end of the segment."""
+    for the end of the segment. `earliest` says of each entry that no record of the segment from there on is earlier; None where
+    that is not known."""
 
     cdef readonly list entries
+    cdef readonly object earliest
 
-    def __init__(self, list entries not None):
-        self.entries = entries
+    def __init__(self, list entries not None, list earliest=None):
+        self.entries, self.earliest = entries, earliest
 
     @property
     def end(self) -> tuple:
@@ -59,14 +62,24 @@ cdef class SparseIndex:
             found = entry
         return found
 
+    def locate_after(self, int64_t timestamp_us) -> tuple:
+        """Returns the first entry from which on every record is known to be later than this time, at the latest the end's."""
+        at = len(self.entries) - 1 if self.earliest is None else bisect_right(self.earliest, timestamp_us)
+        return self.entries[min(at, len(self.entries) - 1)]
+
+
+cdef struct Entry:
+    jlog_index_entry begin
+    int64_t earliest_us  # of the blocks from there to the next entry
+
 
 def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:
     """Builds an index from the headers of the blocks before `end_offset`, or before the first place without a block."""
     cdef SegmentFile file = SegmentFile(directory, segment, uuid, check_header=False)
-    cdef jlog_index_entry *entries = NULL
-    cdef size_t count = 0, room = 0
+    cdef Entry *entries = NULL
+    cdef size_t count = 0, room = 0, i
     cdef uint64_t sequence = segment, last = 0
-    cdef int64_t latest_us = INT64_MIN
+    cdef int64_t latest_us = INT64_MIN, earliest_us
     cdef jlog_block_walk *walk = &file.walk
     cdef bint grown = True
     try:
@@ -77,33 +90,42 @@ def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
                     grown = append_entry(&entries, &count, &room, sequence, walk.offset, latest_us)
                     last = walk.offset
                 sequence += walk.header.record_count
-                if walk.header.record_count and walk.header.max_timestamp_us > latest_us:
-                    latest_us = walk.header.max_timestamp_us
+                if walk.header.record_count:
+                    latest_us = max(latest_us, walk.header.max_timestamp_us)
+                    if grown:
+                        earliest_us = jlog_block_earliest_us(&walk.header)
+                        entries[count - 1].earliest_us = min(entries[count - 1].earliest_us, earliest_us)
             grown = grown and append_entry(&entries, &count, &room, sequence, walk.offset, latest_us)
         if walk.status == JLOG_BLOCK_UNREADABLE:
             raise OSError(walk.error, os.strerror(walk.error), file.path)
         if not grown:
             raise MemoryError
-        found = [(entries[i].first_sequence, entries[i].offset, entries[i].max_timestamp_us) for i in range(count)]
+        for i in range(count - 1, 0, -1):
+            entries[i - 1].earliest_us = min(entries[i - 1].earliest_us, entries[i].earliest_us)
+        found = [(entries[i].begin.first_sequence, entries[i].begin.offset, entries[i].begin.max_timestamp_us)
+                 for i in range(count)]
+        earliest = [entries[i].earliest_us for i in range(count)]
     finally:
         free(entries)
     if len(found) == 1:  # no block with records: the entry then stands for the state block
         found.insert(0, (segment, sizeof(jlog_segment_header), INT64_MIN))
-    return SparseIndex(found)
+        earliest.insert(0, INT64_MAX)
+    return SparseIndex(found, earliest)
 
 
-cdef bint append_entry(jlog_index_entry **entries, size_t *count, size_t *room, uint64_t sequence, uint64_t offset,
+cdef bint append_entry(Entry **entries, size_t *count, size_t *room, uint64_t sequence, uint64_t offset,
                        int64_t latest_us) noexcept nogil:
     cdef void *larger
     if count[0] == room[0]:
-        larger = realloc(entries[0], (room[0] * 2 + 64) * sizeof(jlog_index_entry))
+        larger = realloc(entries[0], (room[0] * 2 + 64) * sizeof(Entry))
         if larger == NULL:
             return False
-        entries[0] = <jlog_index_entry *> larger
+        entries[0] = <Entry *> larger
         room[0] = room[0] * 2 + 64
-    entries[0][count[0]].first_sequence = sequence
-    entries[0][count[0]].offset = offset
-    entries[0][count[0]].max_timestamp_us = latest_us
+    entries[0][count[0]].begin.first_sequence = sequence
+    entries[0][count[0]].begin.offset = offset
+    entries[0][count[0]].begin.max_timestamp_us = latest_us
+    entries[0][count[0]].earliest_us = INT64_MAX
     count[0] += 1
     return True
 
@@ -112,11 +134,14 @@ def index_content(SparseIndex index not None, uint64_t segment, bytes uuid not N
     """Returns the content of the index's file."""
     cdef jlog_index_header header
     cdef jlog_index_entry entry
+    cdef int64_t earliest_us
     cdef bytes content
     entries = []
     for first_sequence, offset, latest_us in index.entries:
         entry.first_sequence, entry.offset, entry.max_timestamp_us = first_sequence, offset, latest_us
         entries.append((<uint8_t *> &entry)[:sizeof(entry)])
+    for earliest_us in index.earliest or ():
+        entries.append((<uint8_t *> &earliest_us)[:sizeof(earliest_us)])
     memset(&header, 0, sizeof(header))
     memcpy(header.magic, JLOG_INDEX_MAGIC, 8)
     header.version = JLOG_FORMAT_VERSION
@@ -146,8 +171,9 @@ def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
 
 def index_bytes_max(uint64_t segment_bytes) -> int:
     """Returns the size that no index of a segment of this size exceeds: an entry for each 64 KiB, the first one, and that of
-    the end."""
-    return sizeof(jlog_index_header) + (segment_bytes // JLOG_INDEX_EVERY_BYTES + 2) * sizeof(jlog_index_entry)
+    the end, and an earliest time for each."""
+    cdef uint64_t entries = segment_bytes // JLOG_INDEX_EVERY_BYTES + 2
+    return sizeof(jlog_index_header) + entries * (sizeof(jlog_index_entry) + sizeof(int64_t))
 
 
 def read_index(directory, uint64_t segment, bytes uuid not None):
@@ -166,7 +192,9 @@ def parse_index(bytes content not None, uint64_t segment, bytes uuid not None):
     a later version."""
     cdef jlog_index_header *header
     cdef jlog_index_entry *entries
-    cdef uint64_t count
+    cdef const int64_t *earliest
+    cdef bint stated
+    cdef uint64_t count, i
     if len(content) < <Py_ssize_t> sizeof(jlog_index_header):
         return None
     header = <jlog_index_header *> <const uint8_t *> content
@@ -181,8 +209,10 @@ def parse_index(bytes content not None, uint64_t segment, bytes uuid not None):
     if count == 0:
         return None
     entries = <jlog_index_entry *> (header + 1)
+    earliest = <const int64_t *> (entries + count)
+    stated = <const uint8_t *> earliest < <const uint8_t *> content + len(content)
     return SparseIndex([(entries[i].first_sequence, entries[i].offset, entries[i].max_timestamp_us)
-                        for i in range(count)])
+                        for i in range(count)], [earliest[i] for i in range(count)] if stated else None)
 
 
 def load_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:

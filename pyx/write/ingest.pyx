@@ -38,7 +38,7 @@ from jlog._core.buffer.page cimport jlog_page, jlog_slot, jlog_word_used
 from jlog._core.system.atomic cimport jlog_load_acquire
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
-from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_latest_us
+from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_earliest_us, jlog_latest_us
 from jlog._core.records.rows cimport body_of_arrow
 
 from jlog._core.format.lz4 import decompress
@@ -55,7 +55,10 @@ _CODECS = {"none": JLOG_CODEC_NONE, "lz4": JLOG_CODEC_LZ4}
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)  # no link can be created: another file system, or no links
 
 Piece = namedtuple(
-    "Piece", "offset records raw_bytes stored_bytes codec raw_crc stored_crc explicit_count explicit_max_us", module=__name__
+    "Piece",
+    "offset records raw_bytes stored_bytes codec raw_crc stored_crc explicit_count explicit_max_us earliest_absolute_us",
+    module=__name__,
+    defaults=[INT64_MIN],  # pieces that an earlier version has written do not say it
 )
 
 
@@ -94,7 +97,7 @@ cdef class SegmentBuilder:
         offset = self.bytes  # from here to the write no other thread runs
         self.bytes = offset + sizeof(jlog_block_header) + stored.bytes
         self.pieces.append(Piece(offset, records.count, records.bytes, stored.bytes, stored.codec, records.crc, stored.crc,
-                                 records.explicit_count, records.explicit_max_us))
+                                 records.explicit_count, records.explicit_max_us, records.earliest_absolute_us))
         with nogil:
             error = jlog_write_at(self.file.fd, stored.data, stored.bytes, offset + sizeof(jlog_block_header))
         if error != 0:
@@ -336,6 +339,7 @@ cdef int write_headers(WritingProcess process, Ingest *ingest, int fd, str path,
         content.stored_bytes, content.stored_crc = piece.stored_bytes, piece.stored_crc
         content.base_time_us = now_us
         content.max_timestamp_us = jlog_latest_us(piece.records, piece.explicit_count, piece.explicit_max_us, now_us)
+        content.earliest_us = jlog_earliest_us(piece.records, piece.explicit_count, piece.earliest_absolute_us, now_us)
         jlog_build_block_header(&header, &content, now_us, page.durable_end, page.uuid, segment, offset)
         error = jlog_write_at(fd, &header, sizeof(header), offset)
         sequence += header.record_count

@@ -17,6 +17,7 @@ class Piece(NamedTuple):
     stored_crc: int
     explicit_count: int
     explicit_max_us: int
+    earliest_absolute_us: int = ...
 
 @disjoint_base
 class SegmentBuilder:
