@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jlog.flow.records import Function
     from jlog.flow.stats import FlowStats
     from jlog.positions.names import Start
+    from jlog.typed.codec import Codec
 
 Url = str | os.PathLike[str]
 
@@ -29,7 +30,8 @@ def transform(source_url: Url, sink_url: Url, function: Function, *, follow: boo
 
     source_url, sink_url: a journal (a path, or file:…) or a topic (kafka://HOST:PORT/TOPIC), in any pairing.
     function: is given a record, with value, key, headers, timestamp_us and sequence. It returns a record (jlog.NewRecord.like
-        creates one of another), bytes (the same record with this value), a list of these, or None to drop it.
+        creates one of another), bytes (the same record with this value), a list of these, or None to drop it. With a codec the
+        record also has `decoded`, and the function may return an object in place of bytes.
     options: those of transforming().
 
     Each record of the source counts once, whatever is killed: the sink stores the position in the source together with the
@@ -49,6 +51,7 @@ def transforming(
     name: str | None = None,
     start: Start = "begin",
     trial: bool = False,
+    codec: Codec | None = None,
     **options: Any,
 ) -> Flow:
     """Creates the flow of transform() without running it: call its run(), step() and stop(), and read its stats.
@@ -57,6 +60,8 @@ def transforming(
     name: tells apart several transforms from the same topics to the same sink.
     trial: writes nothing at either end, and neither creates nor moves a subscriber; flow.sink.made counts the records that
         would have been written.
+    codec: decodes the records for the function, and encodes the objects that it returns, for example `jlog.typed.json(Order)`.
+        A record that it cannot decode is one that the function refuses: see `refused` and `dead_letter`.
     options: see jlog.kafka.FlowOptions. The others are those of jlog.Writer where the sink is a journal; key, partitions,
         replication_factor and create where it is a topic.
     """
@@ -64,6 +69,10 @@ def transforming(
     from jlog.flow.letters import letters_in_journal
     from jlog.flow.options import FlowOptions
 
+    if codec is not None:
+        from jlog.flow.typed import typed_function
+
+        function = typed_function(function, codec, os.fspath(source_url))
     options["function"] = function
     given = FlowOptions.take(options)
     _check_apart(source_url, sink_url)

@@ -270,6 +270,8 @@ class Flow:
                 several = [record] if self._function is None else self._apply(self._function, record)
             except Refused as error:
                 goes_on = self._treat(index, record, record, str(error))
+            except Retry:
+                raise  # the codec could not ask a service what the record holds
             except Exception as error:  # noqa: BLE001 - whatever the user's function raises is reported with its record
                 goes_on = self._treat(index, record, record, f"the transform raised {type(error).__name__}: {error}", error)
             else:

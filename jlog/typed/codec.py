@@ -80,7 +80,7 @@ class Decoder:
 
     def __init__(self, codec: Codec, path: str) -> None:
         check_codec(codec, "decode")
-        self._codec, self._path = codec, path
+        self._codec, self.path = codec, path
 
     def decode(self, record: Stored) -> Any:
         """Returns the object that the record holds, or raises DecodeError."""
@@ -92,4 +92,4 @@ class Decoder:
             raise  # a service that the codec asks is away, say: a sound record must not become a dead letter
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            raise DecodeError(self._path, record.sequence, reason) from error
+            raise DecodeError(self.path, record.sequence, reason) from error

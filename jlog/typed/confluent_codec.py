@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jlog.errors import JournalError
+from jlog.errors import JournalError, SchemaConflict
 
 if TYPE_CHECKING:
     from confluent_kafka.serialization import SerializationContext
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jlog.typed.codec import Stored
 
 NOT_FOUND = range(40400, 40500)  # the registry's own numbers: it has no such schema
+REFUSED = (409, 422)  # HTTP: the subject's rule forbids the change, or what was sent is not a schema
 # The registry's client raises errors of httpx or of httpx2, whichever its release needs. (Those of requests are OSErrors.)
 UNREACHED = {"TransportError", "OAuthTokenError"}
 
@@ -30,9 +31,9 @@ def confluent(
     serializer, deserializer: of `confluent_kafka.schema_registry`, for Avro, JSON or Protobuf. A writer needs the first one,
         and a reader the second one.
 
-    Whether a type may change is for the registry to say, by the rules of its subject. While the registry cannot be reached,
-    appending and decoding raise ConnectionError, and never DecodeError. Raises ImportError without the registry's client:
-    pip install 'confluent-kafka[json]', or avro or protobuf.
+    Whether a type may change is for the registry to say, by the rules of its subject: where it refuses, appending raises
+    SchemaConflict. While the registry cannot be reached, appending and decoding raise ConnectionError, and never DecodeError.
+    Raises ImportError without the registry's client: pip install 'confluent-kafka[json]', or avro or protobuf.
     """
     return ConfluentCodec(topic, serializer, deserializer)
 
@@ -61,6 +62,14 @@ class ConfluentCodec:
             return self._serializer(value, self._context(headers)), headers
         except self._wrong_object as error:
             raise ValueError(f"{value!r:.100} does not fit its schema, so it is not stored: {error}") from error
+        except self._registry_error as error:
+            if error.http_status_code not in REFUSED:
+                self._raise_if_unreached(error)
+                raise
+            raise SchemaConflict(
+                f"the schema registry refuses the schema, so nothing was stored: {error}; change the type so that "
+                "the subject's rule allows it, or the rule"
+            ) from error
         except Exception as error:
             self._raise_if_unreached(error)
             raise

@@ -6,6 +6,9 @@ import dataclasses
 import json
 import re
 import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +131,46 @@ def test_a_codec_for_one_direction_says_what_the_other_one_needs(tmp_path: Path)
     with jlog.Reader(tmp_path / "j", codec=codec) as reader:
         with pytest.raises(jlog.JournalError, match=re.escape("has no deserializer; give confluent() one")):
             assert next(iter(reader)).decoded
+
+
+@pytest.fixture
+def refusing() -> Iterator[tuple[str, list[int]]]:
+    """Serves the answers that Apicurio Registry 2.6 gave to a schema: of a change that the subject's rule forbids, and of a
+    content that is not a schema. Yields its URL and the status to answer with."""
+    status = [409]
+    texts = {409: "Incompatible artifact: orders-value [AVRO]", 422: "Failed to discover artifact type from content."}
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.do_POST()
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            content = json.dumps({"message": texts[status[0]], "error_code": status[0]}).encode()
+            self.send_response(status[0])
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", status
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("code", [409, 422])
+def test_a_schema_that_the_registry_refuses_is_a_conflict_and_nothing_is_stored(
+    tmp_path: Path, refusing: tuple[str, list[int]], code: int
+) -> None:
+    url, status = refusing
+    status[0] = code
+    with jlog.Writer(tmp_path / "j", codec=codec_of(registry_at(url))) as writer:
+        with pytest.raises(jlog.SchemaConflict, match=rf"refuses the schema, so nothing was stored: .*HTTP status code {code}"):
+            writer.append(ORDERS[0])
+        assert writer.next_sequence == 0

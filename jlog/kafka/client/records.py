@@ -78,6 +78,10 @@ class KafkaRecord:
             self._broken.append(self._message)
             raise Refused(NO_UTF8, self) from None
 
+    def typed(self, decoder: Decoder) -> KafkaRecord:
+        """Returns the same message, which this decoder decodes."""
+        return KafkaRecord(self._message, self._broken, decoder)
+
     @property
     def decoded(self) -> Any:
         """The object that the reader's codec decodes the value to, as jlog.Record has it."""
