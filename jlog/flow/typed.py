@@ -44,7 +44,7 @@ class _Decoder(Decoder):
 
 
 def _stored(codec: Codec, made: Any, record: Any) -> Any:
-    """Returns what is no object for the codec as it is, and else a record with the object and the headers of its type."""
+    """Returns bytes and records as they are, and for an object a record with its bytes and the headers of its type."""
     if made is None or isinstance(made, BYTES_LIKE) or all(hasattr(made, part) for part in _PARTS):
         return made
     value, headers = encoded(codec, made, None)

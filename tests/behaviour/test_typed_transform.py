@@ -26,7 +26,7 @@ CODEC = jlog.typed.json(Order)
 
 @pytest.fixture
 def orders(tmp_path):
-    """A journal of five records, of which the second and the fourth are no orders."""
+    """A journal of five records, of which the second and the fourth do not decode."""
     path = str(tmp_path / "orders")
     with jlog.Writer(path) as writer:
         values = [

@@ -1,4 +1,4 @@
-"""bench/core.py, which `make bench` runs, and bench/choosing.py: what they measure can be measured, with a tiny load."""
+"""bench/core.py, which `make bench` runs, and others of bench/: what they measure can be measured, with a tiny load."""
 
 from __future__ import annotations
 
@@ -35,6 +35,15 @@ def test_rivals_are_measured_for_the_tables(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "figures").read_text())
     assert "| jlog.Worker | " in charts.rivals_table("queues", found["queues"]["figures"])
     assert "\n| 64 | " in charts.rivals_table("durable", found["durable"]["figures"])
+
+
+def test_questions_are_measured_beside_other_forms_of_the_same_lines(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench" / "query.py"), "--records", "20000", "--rounds", "1", "--dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for answer in ("all values: count and length: [(20000, ", "a 1,000th of the time: [(21,)]", "LIKE: [(2,)]"):
+        assert answer in done.stdout
+    assert done.stdout.count("| jlog, Polars | ") == 4
 
 
 @pytest.mark.exhaustive

@@ -69,6 +69,13 @@ def test_each_record_becomes_none_one_or_several(ends):
     assert ends.result() == changed(0, 1000)
 
 
+def test_a_codec_decodes_for_the_function_and_encodes_what_it_returns(ends):
+    ends.fill([b'{"n": 1}', b"not JSON", b'{"n": 3}'])
+    codec = jlog.typed.json(dict)
+    jlog.transform(ends.source, ends.sink, lambda record: {"n": record.decoded["n"] + 1}, codec=codec, refused="skip")
+    assert ends.result() == [b'{"n":2}', b'{"n":4}']
+
+
 def test_the_next_time_it_goes_on_where_it_was(ends):
     ends.fill(numbered(100))
     jlog.transform(ends.source, ends.sink, change)
