@@ -153,7 +153,8 @@ def check_lock_timeout(lock_timeout: float | None) -> float | None:
 
 def check_options(given: dict[str, Any]) -> dict[str, Any]:
     """Returns the options that were given (are not None), as journal.meta holds them."""
-    found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    # An opening iterates over no items(): without memory that crashes CPython 3.11.
+    found: dict[str, Any] = {name: given[name] for name in given if given[name] is not None}
     for name, choices in (("compression", COMPRESSIONS), ("roll", ROLLS), ("sync", SYNCS)):
         if name in found:
             check_choice(name, found[name], choices)
@@ -177,8 +178,9 @@ def retention_fields(retention: Retention) -> dict[str, Any]:
     if not isinstance(retention, Retention):
         raise TypeError(f"retention must be a jlog.Retention, not {retention!r}")
     # A subclass may have more fields, which no journal could be read with.
-    values = {field.name: getattr(retention, field.name) for field in fields(Retention)}
-    return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in values.items()}
+    names = [field.name for field in fields(Retention)]
+    values = [getattr(retention, name) for name in names]
+    return dict(zip(names, [value.total_seconds() if isinstance(value, timedelta) else value for value in values], strict=True))
 
 
 def retention_of(options: dict[str, Any]) -> Retention:
@@ -263,7 +265,7 @@ def stored_options(stored: dict[str, Any]) -> dict[str, Any]:
         raise TypeError("an option is null")
     kept = retention_fields(Retention(delete_read=False))
     found = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, "retention": kept, **stored}
-    check_options({name: value for name, value in found.items() if name not in ("retention", "dedup")})
+    check_options({name: found[name] for name in found if name not in ("retention", "dedup")})
     dedup_of(found)
     if check_precommit(found["precommit"]) == 0:
         raise ValueError("precommit is 0, but a journal needs a buffer")

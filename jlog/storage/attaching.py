@@ -65,7 +65,7 @@ class MetaPolicy:
     def change(self, path: str, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Notes these options where one differs. Returns all of the journal's options."""
         meta = read_meta(path)
-        if any(meta.options[name] != value for name, value in options.items()):
+        if any(meta.options[name] != options[name] for name in options):
             meta.options.update(options)
             write_meta(path, meta)
         return option_numbers(meta.options)

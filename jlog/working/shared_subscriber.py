@@ -24,7 +24,7 @@ BACKOFF_MAX = 10 * 365 * 86_400.0
 
 def check_options(path: str, given: dict[str, Any]) -> dict[str, Any]:
     """Returns the options that are given for workers of the journal at `path`, checked, as they are stored."""
-    found = {name: value for name, value in given.items() if value is not None}
+    found = {name: given[name] for name in given if given[name] is not None}
     check_choice("order", found.get("order", "any"), ("any", "key"))
     for name, most in (("max_attempts", (1 << 32) - 1), ("window", WINDOW_MAX)):
         if name in found:
@@ -131,7 +131,8 @@ class SharedSubscriber:
             ) from None
         copy = work_files.read(path, self._journal.meta, self.name)
         self.options, self.rewinds = (copy.options, copy.rewinds) if copy else (WorkOptions(), 0)
-        for name, value in self._given.items():
+        for name in self._given:
+            value = self._given[name]
             if value != getattr(self.options, name):
                 raise ValueError(
                     f"{path}: subscriber {self.name!r} has {name}={getattr(self.options, name)!r} while other workers live, "

@@ -8,7 +8,7 @@ cpdef int warn(path, what, error) except -1:
     failure of its call, and make the call again. The stack may also be too full to log anything. A signal's exception does come
     out of it."""
     try:
-        logging.getLogger("jlog").warning("%s: %s: %s", path, what, error)
+        logging.getLogger("jlog").warning("%s: %s: %s", path, what, str(error) or type(error).__name__)
     except Exception:  # noqa: BLE001
         return 0
     return 0

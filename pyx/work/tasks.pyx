@@ -115,7 +115,8 @@ cdef class TaskSource(TaskHolder):
         except Exception as error:
             if not tasks:
                 raise
-            self.owed = error  # the tasks come first, and the next call raises it
+            if not isinstance(error, MemoryError):  # that says nothing about the next call
+                self.owed = error  # the tasks come first, and the next call raises it
         except BaseException:
             for task in tasks:
                 self.give_back_quietly(task)
@@ -180,13 +181,11 @@ cdef class TaskSource(TaskHolder):
             while i < count:
                 failed = i
                 task = self.make_task(&taken[i])
+                if task is not None and task.attempt != 0:
+                    tasks.append(task)  # without memory for it the task is put back
                 i += 1
-                if task is None:
-                    continue
-                if task.attempt == 0:
-                    self.policy.reject_exhausted(task)
-                else:
-                    tasks.append(task)
+                if task is not None and task.attempt == 0:
+                    self.policy.reject_exhausted(task)  # which puts it off where that fails
         except BaseException as error:
             while i < count:  # those that it has failed for come later, so that the others are handed out meanwhile
                 if isinstance(error, PositionLost) and taken[i].sequence < error.first_sequence:

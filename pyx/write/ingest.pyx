@@ -167,8 +167,9 @@ cdef object spoiled(path, offset, reason):
     return JournalError(f"{path}: at byte {offset}: {reason}; write the file anew")
 
 
-cdef object ingest(Operations operations, str path, pieces, dict state, Deadline deadline):
-    """Makes the file the newest segment. Returns its first sequence; None if that is impossible, and then changes nothing."""
+cdef int64_t ingest(Operations operations, str path, pieces, dict state, Deadline deadline) except -1:
+    """Makes the file the newest segment. Returns its first sequence; NOT_INGESTED if that is impossible, and then changes
+    nothing."""
     cdef Ingest ingest
     cdef jlog_page *page = operations.process.buffer.page
     end = end_of(pieces)
@@ -179,9 +180,9 @@ cdef object ingest(Operations operations, str path, pieces, dict state, Deadline
             continue
         generation, segment, offset, sequence = place
         if sequence == segment:  # the open segment has no record, so it has the name that the file needs
-            return None
+            return NOT_INGESTED
         if page.limit_bytes != 0 and page.sealed_bytes + <uint64_t> (offset + end) > page.limit_bytes:
-            return None
+            return NOT_INGESTED
         if not operations.state.read() or operations.state.generation != <uint64_t> generation:
             continue
         memset(&ingest, 0, sizeof(ingest))
@@ -193,14 +194,14 @@ cdef object ingest(Operations operations, str path, pieces, dict state, Deadline
         sum_up(&ingest, pieces)
         try:
             if not prepare(operations, &ingest, path, pieces, state, (segment, offset, sequence)):
-                return None
+                return NOT_INGESTED
         except OSError as error:
             name_error(error, operations.process.path)
             raise
         operations.run(&ingest.new.head, deadline)
         if ingest.ingested:
             return ingest.new.sequence
-    return None
+    return NOT_INGESTED
 
 
 cdef int sum_up(Ingest *ingest, pieces) except -1:

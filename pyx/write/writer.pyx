@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from functools import partial
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset, strcmp
 
 from jlog._core.write.attachment cimport Attachment
 from jlog._core.records.encode cimport EncodedRecords, as_bytes, iterator_of, time_us_of, too_large
 from jlog._core.format.format cimport JLOG_ID_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
-from jlog._core.write.ingest cimport ingest
+from jlog._core.write.ingest cimport NOT_INGESTED, ingest
 from jlog._core.system.lock cimport Deadline
 from jlog._core.system.notices cimport warn
 
@@ -20,7 +21,7 @@ from jlog._core.process.process cimport Appender
 from jlog._core.append.operations cimport make_direct
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_SYNC_APPEND, jlog_buffer, jlog_page
 from jlog._core.buffer.publish cimport jlog_put_record, jlog_put_value, jlog_wake
-from jlog._core.system.atomic cimport jlog_spin_lock, jlog_unlock
+from jlog._core.system.atomic cimport jlog_futex_wait, jlog_spin_lock, jlog_unlock
 from jlog._core.system.clock cimport jlog_clock, jlog_now_us
 from jlog._core.records.rows cimport body_of_arrow
 
@@ -45,6 +46,7 @@ cdef extern from "system/number.h":
 
 cdef enum:
     QUICK_TURNS = 200  # attempts at the append lock while the GIL is held
+    NO_MEMORY_PAUSE_US = 10_000
 
 
 cdef class Writer(Appender):
@@ -225,12 +227,20 @@ cdef class Writer(Appender):
             attachment.unpin()
 
     cdef object durable(self, Attachment attachment, sequence, Deadline deadline):
-        """Syncs the records that a call with sync="append" has appended from `sequence` on. Returns `sequence`."""
-        try:
-            attachment.make_durable(deadline)
-        except (JournalLocked, JournalMoved, OSError) as error:
-            raise not_durable(self.path, error, sequence) from error
-        return sequence
+        """Syncs the records that a call with sync="append" has appended from `sequence` on. Returns `sequence`. Where there is no
+        memory for the sync, or for the text of its error, it tries again: a MemoryError says that nothing was appended."""
+        while True:
+            try:
+                try:
+                    attachment.make_durable(deadline)
+                    return sequence
+                except (JournalLocked, JournalMoved, OSError) as error:
+                    raise not_durable(self.path, error, sequence) from error
+            except MemoryError:
+                pass
+            with nogil:
+                jlog_futex_wait(NULL, 0, NO_MEMORY_PAUSE_US)
+            PyErr_CheckSignals()
 
     cdef object append_slowly(self, value, key, headers, timestamp_us, bint waits):
         cdef EncodedRecords body
@@ -317,12 +327,16 @@ cdef class Writer(Appender):
         """
         cdef Attachment attachment
         cdef Deadline deadline = self.deadline()
+        cdef int64_t first
         entries = state_of(state or {})
         attachment = self.opened()
         attachment.pin()
         try:
-            sequence = ingest(attachment.operations, os.fspath(path), pieces, entries, deadline)
-            if sequence is None or attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
+            first = ingest(attachment.operations, os.fspath(path), pieces, entries, deadline)
+            if first == NOT_INGESTED:
+                return None
+            sequence = jlog_number(first)
+            if attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
                 return sequence
             return self.durable(attachment, sequence, deadline)
         finally:

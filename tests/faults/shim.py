@@ -62,13 +62,14 @@ def _library() -> ctypes.CDLL:
     library.shim_disarm.restype = ctypes.c_long
     library.shim_arm.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_int, ctypes.c_int]
     library.shim_arm_memory.argtypes = [ctypes.c_long, ctypes.c_long]
+    library.shim_arm_memory_of_others.argtypes = [ctypes.c_long, ctypes.c_long]
     library.shim_disarm_memory.restype = ctypes.c_long
     library.shim_note.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     return library
 
 
 def loaded() -> bool:
-    return "jlog-shim" in os.environ.get("LD_PRELOAD", "")
+    return hasattr(ctypes.CDLL(None), "shim_arm")
 
 
 def watch(directory: str | os.PathLike[str]) -> None:
@@ -101,6 +102,16 @@ def arm_memory(at: int, count: int = 1) -> None:
 def disarm_memory() -> int:
     """No allocation fails any more. How many there were, if they were counted."""
     return int(_library().shim_disarm_memory())
+
+
+def arm_memory_of_others(at: int, count: int) -> None:
+    """`count` allocations of the threads that are not spared fail, from the `at`-th on."""
+    _library().shim_arm_memory_of_others(at, count)
+
+
+def spare_thread() -> None:
+    """No allocation of this thread fails with those of others."""
+    _library().shim_spare_thread()
 
 
 def count_only() -> None:

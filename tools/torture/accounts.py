@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from torture.sequences import ACKNOWLEDGED, SEEN, Sequences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+EVENTS = ("i", "s", "m")  # a call was interrupted, one had no memory, a directory was moved or linked
 
 
 @dataclass
@@ -45,7 +49,7 @@ class Accounts:
         self.gaps: set[tuple[int, int]] = set()  # every gap that the journal has ever stated
         self.history = History(self.sequences, is_keyed=is_keyed)
         self.once: dict[str, int] = {}  # id -> sequence
-        self.interrupted = 0  # calls
+        self.events: Counter[str] = Counter()  # kind of line -> how often
 
     # --- Writers -------------------------------------------------------------------------------------------------
 
@@ -56,8 +60,8 @@ class Accounts:
             if kind == "!":
                 self._error(words)
                 continue
-            if kind == "i":
-                self.interrupted += 1
+            if kind in EVENTS:
+                self.events[kind] += 1
                 continue
             if kind in ("@", "="):
                 self._hear_once(writer, kind, words)
@@ -99,6 +103,10 @@ class Accounts:
     def _error(self, words: list[str]) -> None:
         self.errors[int(words[0])] = self.errors.get(int(words[0]), 0) + 1
 
+    def hear_worker(self, worker: str, lines: list[str], *, is_dead: bool) -> None:
+        self.events.update(line for line in lines if line in EVENTS)
+        self.history.hear(worker, [line for line in lines if line not in EVENTS], is_dead=is_dead)
+
     # --- Readers -------------------------------------------------------------------------------------------------
 
     def seat(self, name: str, *, named: bool, may_lose: bool) -> Seat:
@@ -109,8 +117,8 @@ class Accounts:
             kind, *words = line.split()
             if kind == "!":
                 self._error(words)
-            elif kind == "i":
-                self.interrupted += 1
+            elif kind in EVENTS:
+                self.events[kind] += 1
             elif kind == "r":
                 self._read(seat, int(words[0]), words[1:])
             elif kind == "o":

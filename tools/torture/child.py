@@ -15,6 +15,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from faults import shim
 from torture.gate import Gate
 from torture.keeper import keep
 from torture.log import Log
@@ -86,6 +87,8 @@ def play(spec: dict[str, Any]) -> None:
 
 
 def obey(gate: Gate) -> None:
+    if shim.loaded():
+        shim.spare_thread()
     os.write(1, b"null\n")
     for line in open(0, closefd=False):  # noqa: SIM115 - a standard input of its own
         word, _, rest = line.strip().partition(" ")

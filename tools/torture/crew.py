@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -185,7 +186,7 @@ class Counts:
     full: int = 0
     copies: int = 0
     reboots: int = 0
-    interrupted: int = 0  # calls whose caller got the exception of a signal's handler
+    events: Counter[str] = field(default_factory=Counter)  # of what the children have told
     children: int = 0
     raised: dict[int, int] = field(default_factory=dict)
 

@@ -36,6 +36,7 @@ class Fate:
     touched: int = 0  # time of the last line about it
     holders: dict[Token, Holding] = field(default_factory=dict)  # those that have it for certain
     may_finish: set[Token] = field(default_factory=set)
+    events: list[str] = field(default_factory=list)  # for the report of what is wrong
 
 
 class History:
@@ -89,6 +90,7 @@ class History:
 
     def _leave(self, place: Place) -> None:
         for sequence, token in self._held.pop(place, ()):
+            self._fates[sequence].events.append(f"{place} has left")
             self._fates[sequence].holders.pop(token, None)
 
     def _synced(self, began: int) -> None:
@@ -112,6 +114,7 @@ class History:
     def _take_one(self, at: int, began: int, token: Token, holding: Holding | None, sequence: int) -> bool:
         """Returns whether this call was certainly the last one to be handed the record so far."""
         fate = self._fates[sequence]
+        fate.events.append(f"t {at} {token}{'' if holding else ', already closed or beyond its lease'}")
         if fate.finished is not None and fate.finished < began:
             raise Wrong(f"record {sequence} was finished at {fate.finished}, and {token} was handed it")
         if holding is not None:
@@ -141,6 +144,7 @@ class History:
     def _end(self, at: int, kind: str, token: Token, sequences: list[int]) -> None:
         for sequence in sequences:
             fate = self._fates[sequence]
+            fate.events.append(f"{kind} {at} {token}")
             holding = fate.holders.pop(token, None)
             if holding is not None:
                 self._held[holding.place].discard((sequence, token))
@@ -156,7 +160,7 @@ class History:
 
     def _finished(self, at: int, token: Token, sequence: int, fate: Fate) -> None:
         if fate.finished is not None or token not in fate.may_finish:
-            raise Wrong(f"{token} finished record {sequence}, which it had lost")
+            raise Wrong(f"{token} finished record {sequence}, which it had lost:\n" + "\n".join(fate.events))
         fate.finished = at
         self._undurable.append(fate)
 

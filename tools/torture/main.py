@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kafka_broker import Broker, Missing, fetch
 
+from faults import shim
 from filesystems import IMAGES, CannotMount, mounted
 from torture.plan import Size
 from torture.run import SMALL_BYTES, Run, die_quietly
@@ -53,7 +54,13 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--producers", type=int, default=Size.producers, help="of each journal: %(default)s")
     parser.add_argument("--subscribers", type=int, default=Size.subscribers, help="of each journal: %(default)s")
     parser.add_argument("--workers", type=int, default=Size.workers, help="of each journal: %(default)s")
-    parser.add_argument("--raising", type=int, default=Size.raising, help="of each journal, twice: %(default)s")
+    parser.add_argument(
+        "--raising",
+        type=int,
+        default=Size.raising,
+        help="producers, subscribers and workers each, of each journal, whose calls are cut off by a signal's handler that "
+        "raises or for want of memory: %(default)s",
+    )
     parser.add_argument("--rounds", type=int, default=Size.rounds, help="of each life: %(default)s")
     parser.add_argument("--round-seconds", type=float, default=Size.round_seconds, help="%(default)s")
     parser.add_argument("--faults", type=float, default=Size.faults_a_second, help="a second: %(default)s")
@@ -63,13 +70,16 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
         default=[],
         metavar="NAME",
         help="leave out an action (append, once, extend, arrow, ingest, flush, sync, roll, close, drop, pickle, fork, clean, "
-        "archive, verify, look, backup, restore), a fault (kill, stop, errors, full, reboot), or an error (EIO, file.sync, …)",
+        "archive, verify, look, backup, restore), a fault (kill, stop, errors, full, reboot, memory), or an error (EIO, …)",
     )
     return parser.parse_args(given)
 
 
 def main(given: Sequence[str]) -> int:
     options = arguments_of(given)
+    if options.raising and "memory" not in options.without and not shim.loaded():
+        os.execve(sys.executable, [sys.executable, sys.argv[0], *given], shim.environment(PYTHONMALLOC="malloc"))
+    os.environ.pop("LD_PRELOAD", None)  # no other program needs it
     path = options.path or Path(tempfile.mkdtemp(prefix="torture-"))
     path.mkdir(parents=True, exist_ok=True)
     die_quietly()
@@ -135,7 +145,8 @@ def _summary(counts: Counts, seconds: float, first_life: int) -> None:
         f"{counts.records:,} records, read {counts.reads:,} times\n"
         f"{counts.kills:,} kills, {counts.stops:,} stops, {counts.errors:,} times with failing system calls, "
         f"{counts.full:,} times with a full disk, {counts.reboots:,} reboots, {counts.copies:,} copies opened\n"
-        f"{counts.interrupted:,} calls interrupted by a signal's handler that raised\n"
+        f"{counts.events['i']:,} calls interrupted by a signal's handler that raised, {counts.events['s']:,} without memory, "
+        f"{counts.events['m']:,} directories moved, removed, restored or linked\n"
         f"what was raised: {raised or 'nothing'}",
         file=sys.stdout,
     )

@@ -80,6 +80,7 @@ def move(spec: dict[str, Any], gate: Gate, log: Log) -> None:
             _link(work)
         else:
             _move_once(work, chance)
+        log("m")
 
     run_errands(spec, gate, log, chance, 0.2, run)
 

@@ -108,7 +108,7 @@ class Size:
     producers: int = 3
     subscribers: int = 4
     workers: int = 2
-    raising: int = 1  # producers and subscribers each, in whose calls a signal's handler raises
+    raising: int = 1  # producers, subscribers and workers each, whose calls are cut off by a handler or for want of memory
     rounds: int = 16
     round_seconds: float = 3.0
     faults_a_second: float = 3.0
@@ -153,6 +153,8 @@ class Plan:
             places.append(Place(f"{journal}-rp{i}", "producer", journal, i == 0, spec))
             spec = {"kind": "named", "subscriber": f"{journal}-rs{i}", "may_lose": journal == "lossy", "raising": True}
             places.append(Place(f"{journal}-rs{i}", "subscriber", journal, i == 0, spec))
+            spec = {"may_lose": journal == "lossy", "raising": True}
+            places.append(Place(f"{journal}-rw{i}", "worker", journal, i == 0, spec))
         may_lose = {"may_lose": journal == "lossy"}
         places += [Place(f"{journal}-w{i}", "worker", journal, i == 0, may_lose) for i in range(self.size.workers)]
         places.append(Place(f"{journal}-k0", "keeper", journal, False, {}))
@@ -199,7 +201,7 @@ class Plan:
             spec["objects"] = chance.choice((1, spec["threads"]))
             spec["writers"] = [f"{place.name}{'abc'[i]}.{incarnation}" for i in range(spec["threads"])]
         elif place.role == "worker":
-            spec["threads"] = chance.choice((1, 2))
+            spec["threads"] = 1 if spec["raising"] else chance.choice((1, 2))
         return spec
 
     def _born_with(self, chance: Random) -> str:

@@ -3,7 +3,8 @@
 A thread's lines: `+ unit parts sequence has_state digests…` was acknowledged; `~ …` is in the journal and perhaps not durable;
 `- unit` has raised, and none of it may ever be read; `? unit` was interrupted, and is there as a whole or not at all;
 `@ id` is about to be appended, and may be there already;
-`= id sequence digest` was acknowledged; `! errno` is the error that was raised; `i` a call was interrupted.
+`= id sequence digest` was acknowledged; `! errno` is the error that was raised; `i` a call was interrupted,
+`s` it had no memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from torture.raising import Interrupted, Raising
+from torture.raising import Interrupted, Raising, Starved
 from torture.records import EXPECTED, Content, contents_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Thread:
         self._chance = Random(f"{spec['seed']} {name}")
         self._mine = self._chance.randrange(len(shared))
         self._unit = 0
-        self._raising = Raising(self._chance if spec["raising"] else None, log)
+        self._raising = Raising(self._chance if spec["raising"] else None, log, spec["without"])
         self._actions = {name: found for name, found in self._all_actions().items() if name not in spec["without"]}
 
     def _all_actions(self) -> dict[str, tuple[int, Callable[[jlog.Writer], None]]]:
@@ -207,14 +208,16 @@ class Thread:
         times_us = None if plain else tuple(self._spec["times_us"])
         return contents_of(self._chance, self._name, self._unit, parts, size=size, has_state=has_state, times_us=times_us)
 
-    def _acknowledged(self, contents: list[Content], has_state: bool, call: Callable[[], int | None]) -> None:
+    def _acknowledged(
+        self, contents: list[Content], has_state: bool, call: Callable[[], int | None], *, starves: bool = True
+    ) -> None:
         """Makes one call, and writes a line about its result."""
         unit, told = self._unit, [int(has_state), *(f"{content.digest:08x}" for content in contents)]
         self._unit += 1
         try:
-            sequence = self._raising.call(call)
-        except Interrupted:
-            self._log("?", unit)
+            sequence = self._raising.call(call, starves=starves)
+        except Interrupted as error:
+            self._log("-" if isinstance(error, Starved) else "?", unit)
             raise
         except (jlog.JournalError, OSError) as error:
             found = NOT_DURABLE.search(str(error))
@@ -275,7 +278,8 @@ class Thread:
 
         contents = self._contents(self._chance.choice((1, 3, 40)), plain=True)
         array = pyarrow.array([content.value for content in contents], pyarrow.binary())
-        self._acknowledged(contents, False, lambda: writer.extend_arrow(array))
+        # Without memory pyarrow's own export crashes.
+        self._acknowledged(contents, False, lambda: writer.extend_arrow(array), starves=False)
 
     def _ingest(self, writer: jlog.Writer) -> None:
         """Turns a file of records into a segment."""

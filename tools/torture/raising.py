@@ -1,4 +1,5 @@
-"""A signal's handler that raises in the calls of a child: at any moment of them, also where they wait."""
+"""Calls of a child that are cut off: by a signal's handler that raises, at any moment and also where they wait, or by an
+allocation that fails."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ import traceback
 from typing import TYPE_CHECKING, TypeVar
 
 import jlog
+from faults import shim
 from torture.records import Wrong
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
     from types import FrameType
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 PACKAGE = os.path.dirname(os.path.abspath(jlog.__file__)) + os.sep
 COMPILED = "jlog/_core/"  # a compiled frame names its source relative to the repository
 SECONDS = (1e-5, 1e-4, 1e-3, 0.02)  # from the call's begin to the signal, at most
+ALLOCATIONS_POWER = 11  # of two: an append makes a dozen, and opening a journal some thousands
+FAILING = (1, 1, 10, 1000)  # allocations, one after the other
 Result = TypeVar("Result")
 
 
@@ -28,26 +32,39 @@ class Interrupted(BaseException):
     """The exception of the handler."""
 
 
-class Raising:
-    """Makes the calls of the main thread, and interrupts some of them, with a line `i` for each in the log. Without `chance` it
-    makes them and does nothing else."""
+class Starved(Interrupted):
+    """Stands for the exception of a call that had no memory."""
 
-    def __init__(self, chance: Random | None, log: Log) -> None:
+
+class Raising:
+    """Makes the calls of the main thread, and cuts some of them off, with a line `i` (a signal) or `s` (no memory) for each in
+    the log. Without `chance` it makes them and does nothing else."""
+
+    def __init__(self, chance: Random | None, log: Log, without: Sequence[str] = ()) -> None:
         self._chance, self._log = chance, log
+        self._starves = shim.loaded() and "memory" not in without
         self._within = False
         if chance is not None:
             signal.signal(signal.SIGALRM, self._raise)
+            if self._starves:
+                shim.spare_thread()
 
     def _raise(self, _number: int, _frame: FrameType | None) -> None:
         if self._within:
             self._within = False
             raise Interrupted
 
-    def call(self, function: Callable[[], Result]) -> Result:
-        if self._chance is None:
+    def call(self, function: Callable[[], Result], *, starves: bool = True) -> Result:
+        """starves: whether it may have no memory."""
+        chance = self._chance
+        if chance is None:
             return function()
-        if self._chance.random() < 0.5:
-            signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(1e-6, self._chance.choice(SECONDS)))
+        if self._starves and chance.random() < 0.02:  # of the library's own threads, at some time
+            shim.arm_memory_of_others(self._at(chance), chance.choice(FAILING))
+        if self._starves and starves and chance.random() < 0.3:
+            return self._call_without_memory(function, chance)
+        if chance.random() < 0.5:
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, chance.choice(SECONDS)))
         try:
             self._within = True
             return function()
@@ -57,19 +74,51 @@ class Raising:
         finally:
             self._within = False
 
+    @staticmethod
+    def _at(chance: Random) -> int:
+        return int(2 ** chance.uniform(0, ALLOCATIONS_POWER))
+
+    def _call_without_memory(self, function: Callable[[], Result], chance: Random) -> Result:
+        """Raises Starved for an exception that only says that there is no memory. Other errors and results stay as they are."""
+        at, count = self._at(chance), chance.choice(FAILING)
+        signal.setitimer(signal.ITIMER_REAL, 0)  # a handler without memory would raise where nothing expects it
+        try:
+            try:
+                shim.arm_memory(at, count)
+                return function()
+            finally:
+                _disarm()
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not str(error).startswith("can't "):  # CPython's for a lock or a thread
+                raise
+        self._log("s")
+        raise Starved
+
     def next_of(self, reader: jlog.Reader, step: Callable[[], Result]) -> Result | None:
-        """Makes a call that reads. Where it is interrupted, the records come again: returns None, and the position is where it
+        """Makes a call that reads. Where it is cut off, the records come again: returns None, and the position is where it
         was. The caller's own line may be interrupted after the call, and has to go back itself."""
         before = reader.position
         try:
             return self.call(step)
+        except Starved:
+            within, where = True, "no memory"
         except Interrupted as error:
             frames = traceback.extract_tb(error.__traceback__)
             place = frames[-2]  # the last frame is the handler's
+            within, where = place.filename.startswith((PACKAGE, COMPILED)), f"{place.filename}:{place.lineno}"
         gc.collect()
-        within = place.filename.startswith((PACKAGE, COMPILED))
         if within and reader.position != before:
-            raise Wrong(f"interrupted in {place.filename}:{place.lineno}, it moved from {before} to {reader.position}")
+            raise Wrong(f"cut off ({where}), it moved from {before} to {reader.position}")
         if not within:
             reader.seek(before)
         return None
+
+
+def _disarm() -> None:
+    """Ends what arm_memory() began, also where this has to allocate first."""
+    while True:
+        try:
+            shim.disarm_memory()
+        except MemoryError:
+            continue
+        return

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,8 +156,9 @@ class Life:
                     self._accounts[child.place.journal].hear_writer(writer, child.lines(f"{writer}.acks"))
         for child in children:
             if child.place.role == "worker":
-                lines = child.lines(f"{child.name}.seen")
-                self._accounts[child.place.journal].history.hear(child.name, lines, is_dead=child in self.crew.dead)
+                self._accounts[child.place.journal].hear_worker(
+                    child.name, child.lines(f"{child.name}.seen"), is_dead=child in self.crew.dead
+                )
             elif child.place.role != "producer":
                 self._listen_to_reader(child)
         self.crew.forget_the_dead()
@@ -191,8 +193,8 @@ class Life:
         lines = (self.logs / "faults.jsonl").read_text().splitlines()
         return "\n".join(lines[-12:])
 
-    def interrupted(self) -> int:
-        return sum(accounts.interrupted for accounts in self._accounts.values())
+    def events(self) -> Counter[str]:
+        return sum((accounts.events for accounts in self._accounts.values()), Counter())
 
     def raised(self) -> dict[int, int]:
         """Returns errno -> number of times."""
@@ -260,7 +262,7 @@ class Run:
             _report(error, life, self._seed, number)
             return False
         finally:
-            self.counts.interrupted += life.interrupted()
+            self.counts.events += life.events()
             for what, times in life.raised().items():
                 self.counts.raised[what] = self.counts.raised.get(what, 0) + times
         for path in {directory, logs}:

@@ -2,7 +2,7 @@
 
 Its lines: `o position` was opened there; `r first digests…` records one after the other; `C n` is about to commit, `c n` has
 committed; `k n` and `K n` the same for its checkpoint; `w` is about to rewind, `W n` has rewound, to there; `l n` the position
-was lost, and it goes on at n; `! errno` is the error that was raised; `i` a call was interrupted.
+was lost, and it goes on at n; `! errno` is the error that was raised; `i` a call was interrupted, `s` it had no memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def saw(log: Log, records: Iterable[jlog.Record]) -> None:
 
 def subscribe(spec: dict[str, Any], gate: Gate, log: Log) -> None:
     chance = Random(f"{spec['seed']} {spec['name']}")
-    raising = Raising(chance if spec["raising"] else None, log)
+    raising = Raising(chance if spec["raising"] else None, log, spec["without"])
     guard = time.monotonic() + BUSY_SECONDS
     while gate.is_open():
         try:

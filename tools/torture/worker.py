@@ -3,18 +3,21 @@
 Their lines begin with the time: `t time worker began lease records…` was handed these, each as sequence, key and digest;
 `F time began sequences…` is about to finish records of the call that began then, `f` has finished them, `x` has rejected them,
 `l` had lost them, `b` is about to give them back; `q time worker` is about to close; `d time began` has made all durable that
-was finished before `began`; `! errno` is the error that was raised.
+was finished before `began`; `! errno` is the error that was raised; `i` a call was interrupted, `s` it had no memory.
 """
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 import zlib
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import jlog
+from torture.raising import Interrupted, Raising
 from torture.records import check_record
 from torture.subscriber import WAIT_SECONDS, expected
 
@@ -22,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torture.gate import Gate
-
-    Log = Callable[..., None]
+    from torture.log import Log
 
 NAME = "work"
 now = time.monotonic_ns
@@ -32,13 +34,13 @@ now = time.monotonic_ns
 class Hand:
     """One Worker, and its lines. number: differs from that of other Workers of this process."""
 
-    def __init__(self, worker: jlog.Worker, number: int, lease: float | None, log: Log) -> None:
-        self.worker, self._number, self._log = worker, number, log
+    def __init__(self, worker: jlog.Worker, number: int, lease: float | None, log: Log, raising: Raising) -> None:
+        self.worker, self._number, self._log, self._raising = worker, number, log, raising
         self._lease = int((lease or 0) * 1e9)
 
     def take(self, most: int) -> tuple[int, list[jlog.Task]]:
         began = now()
-        tasks = self.worker.take(most, timeout=WAIT_SECONDS)
+        tasks = self._raising.call(lambda: self.worker.take(most, timeout=WAIT_SECONDS))
         if tasks:
             told = [f"{task.sequence}:{_key_of(task)}:{check_record(task):08x}" for task in tasks]
             self._log("t", now(), self._number, began, self._lease, *told)
@@ -50,7 +52,7 @@ class Hand:
         lost: set[int] = set()
         acking = now()
         try:
-            self.worker.ack(tasks, durable=durable)
+            self._raising.call(lambda: self.worker.ack(tasks, durable=durable))
         except jlog.LeaseLost as error:
             lost = {task.sequence for task in error.tasks}
             self._lost(began, sorted(lost))
@@ -63,7 +65,7 @@ class Hand:
         self._log("F", now(), began, task.sequence)
         rejecting = now()
         try:
-            task.reject("torture")
+            self._raising.call(lambda: task.reject("torture"))
         except jlog.LeaseLost:
             self._lost(began, [task.sequence])
             return
@@ -74,9 +76,10 @@ class Hand:
         self._log("b", now(), began, task.sequence)
         try:
             if chance.random() < 0.5:
-                task.nack(delay=chance.choice((None, 0, 0.01, 0.3)))
+                delay = chance.choice((None, 0, 0.01, 0.3))
+                self._raising.call(lambda: task.nack(delay=delay))
             else:
-                task.release()
+                self._raising.call(task.release)
         except jlog.LeaseLost:
             self._lost(began, [task.sequence])
 
@@ -87,7 +90,7 @@ class Hand:
 
     def close(self) -> None:
         self._log("q", now(), self._number)
-        self.worker.close()
+        self._raising.call(self.worker.close)
 
 
 def _key_of(task: jlog.Task) -> str:
@@ -102,36 +105,46 @@ class Crew:
         self._opening = threading.Lock()
         self._hand: Hand | None = None
         self._number = 0
+        chance = Random(f"{spec['seed']} {spec['name']}") if spec["raising"] else None
+        self._raising = Raising(chance, log, spec["without"])
 
     def run(self, thread: int) -> None:
         chance = Random(f"{self._spec['seed']} {self._spec['name']} {thread}")
         while self._gate.is_open():
-            hand: Hand | None = None
             try:
-                hand = self._open(chance)
-                for _ in range(chance.randrange(1, 60)):
-                    if not self._gate.is_open():
-                        break
-                    self._step(hand, chance)
-                if chance.random() < 0.5:
-                    self._close(hand)
-            except jlog.JournalClosed:  # another thread has closed it
-                self._close(hand)
-            except jlog.PositionLost:
-                if not self._spec["may_lose"]:
-                    raise
-            except (OSError, jlog.JournalLocked) as error:
-                self._close(hand)  # it may have records that nobody will finish
-                expected(error, self._log)
+                self._turn(chance)
+            except Interrupted:
+                gc.collect()  # what was interrupted may hold a lock as long as its frames are there
         self._close(self._hand)
+
+    def _turn(self, chance: Random) -> None:
+        hand: Hand | None = None
+        try:
+            hand = self._open(chance)
+            for _ in range(chance.randrange(1, 60)):
+                if not self._gate.is_open():
+                    break
+                self._step(hand, chance)
+            if chance.random() < 0.5:
+                self._close(hand)
+        except jlog.JournalClosed:  # another thread has closed it
+            self._close(hand)
+        except jlog.PositionLost:
+            if not self._spec["may_lose"]:
+                raise
+        except (OSError, jlog.JournalLocked) as error:
+            self._close(hand)  # it may have records that nobody will finish
+            expected(error, self._log)
 
     def _open(self, chance: Random) -> Hand:
         with self._opening:
             if self._hand is None:
                 lease = chance.choice((None, None, 0.02, 0.2))
-                worker = jlog.Worker(self._spec["path"], NAME, lease=lease, lock_timeout=chance.choice((None, 0.5)))
+                timeout = chance.choice((None, 0.5))
+                open_worker = partial(jlog.Worker, self._spec["path"], NAME, lease=lease, lock_timeout=timeout)
+                worker = self._raising.call(open_worker)
                 self._number += 1
-                self._hand = Hand(worker, self._number, lease, self._log)
+                self._hand = Hand(worker, self._number, lease, self._log, self._raising)
             return self._hand
 
     def _close(self, hand: Hand | None) -> None:
@@ -141,6 +154,8 @@ class Crew:
             self._hand = None
         try:
             hand.close()
+        except Interrupted:
+            gc.collect()  # the object that is gone has freed its place
         except (OSError, jlog.JournalLocked) as error:
             expected(error, self._log)
 
@@ -165,7 +180,7 @@ class Crew:
 def drain(path: Any, log: Log, is_over: Callable[[], bool], *, may_lose: bool) -> None:
     """Finishes all that is left, until `is_over` after a take that found nothing. may_lose: retention may have removed some."""
     with jlog.Worker(path, NAME) as worker:
-        hand = Hand(worker, 1, None, log)
+        hand = Hand(worker, 1, None, log, Raising(None, log))
         while True:
             try:
                 began, tasks = hand.take(500)

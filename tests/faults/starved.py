@@ -1,0 +1,109 @@
+"""Calls of which each allocation fails, one after the other: `PYTHONPATH=tests python -m faults.starved NAME`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+
+import jlog
+from faults import shim
+from jlog.ingest import SegmentBuilder
+
+ALLOCATIONS = 60  # more than an append makes that no roll follows
+FAILING = (1, 10, 1000)  # one after the other
+
+
+def starved(call: Callable[[], Any], at: int, count: int) -> Any:
+    """Returns what the call returns, or the MemoryError that it raises."""
+    try:
+        try:
+            shim.arm_memory(at, count)
+            return call()
+        finally:
+            disarm()
+    except MemoryError as error:
+        return error
+
+
+def disarm() -> None:
+    """Ends what arm_memory() began, also where this has to allocate first."""
+    while True:
+        try:
+            shim.disarm_memory()
+        except MemoryError:
+            continue
+        return
+
+
+def faults(most: int = ALLOCATIONS) -> list[tuple[int, int]]:
+    return [(at, count) for at in range(1, most) for count in FAILING]
+
+
+def append(root: Path, sync: str) -> None:
+    """What raises has appended nothing; what returns has."""
+    with jlog.Writer(root / "j", sync=sync) as writer, jlog.Reader(root / "j") as reader:
+        for number, (at, count) in enumerate(faults()):
+            value = b"%d" % number
+            calls = [lambda: writer.append(value), lambda: writer.append(value, key=b"k"), lambda: writer.extend([value])]  # noqa: B023
+            for call in calls:
+                found = starved(call, at, count)
+                readable = list(reader.values())
+                assert readable == ([] if isinstance(found, MemoryError) else [value]), (at, count, found, readable)
+
+
+def ingest(root: Path) -> None:
+    with jlog.Writer(root / "j") as writer, jlog.Reader(root / "j") as reader:
+        for number, (at, count) in enumerate(faults(300)[::7]):
+            writer.append(b"before")
+            list(reader.values())
+            with SegmentBuilder(str(root / f"built-{number}")) as builder:
+                builder.add(pyarrow.array([b"%d" % number], pyarrow.binary()))
+            found = starved(lambda: writer.ingest(builder.path, builder.pieces, {}), at, count)
+            readable = list(reader.values())
+            assert readable == ([b"%d" % number] if isinstance(found, int) else []), (at, count, found, readable)
+
+
+def open_(root: Path) -> None:
+    """The process lives on."""
+    path = str(root / "j")  # without memory os.fspath() calls a Path a TypeError
+    jlog.Journal.create(path)
+    for at, count in faults():
+        starved(lambda: jlog.Writer(path, precommit=4096, compression="lz4").close(), at, count)
+    jlog.Writer(path, exclusive=True).close()
+
+
+def take(root: Path) -> None:
+    """A take that had no memory for a part of its tasks hands out the others, and the next one raises nothing."""
+    for at, count in faults():
+        path = root / f"j{at}-{count}"
+        with jlog.Writer(path) as writer:
+            writer.extend([b"%d" % number for number in range(10)])
+        with jlog.Worker(path, "work") as worker:
+            found = starved(lambda: worker.take(10, timeout=0), at, count)
+            tasks = [] if isinstance(found, MemoryError) else found
+            while more := worker.take(10, timeout=0):
+                tasks += more
+            assert sorted(task.sequence for task in tasks) == list(range(10)), (at, count, tasks)
+
+
+CALLS: dict[str, Callable[[Path], None]] = {
+    "append": lambda root: append(root, "none"),
+    "durable append": lambda root: append(root, "append"),
+    "ingest": ingest,
+    "open": open_,
+    "take": take,
+}
+
+
+def main(name: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="jlog-starved-") as temporary:
+        CALLS[name](Path(temporary))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
