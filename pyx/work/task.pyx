@@ -174,7 +174,7 @@ cdef class TaskHolder:
         """Lets retention remove the segments that the committed position has passed, in one thread at a time."""
         cdef uint64_t committed = self.window.page.stored, segment = self.cursor.blocks.stop.now.slot.segment
         cdef uint64_t clean_at
-        if self.looking:
+        if self.looking or committed == JLOG_NONE:  # another worker repairs the window, and has not written the position yet
             return 0
         self.looking = True
         try:

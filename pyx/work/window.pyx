@@ -420,7 +420,9 @@ cdef class Window:
         cdef uint64_t oldest = jlog_window_oldest(self.page)
         cdef int error
         self.page.oldest = oldest
-        if oldest == self.page.stored or not (at_once or oldest - self.page.stored >= JLOG_POSITION_STEP):
+        if oldest == self.page.stored:
+            return 0
+        if not at_once and self.page.stored != JLOG_NONE and oldest - self.page.stored < JLOG_POSITION_STEP:
             return 0
         memset(&position, 0, sizeof(position))
         position.generation = self.page.generation

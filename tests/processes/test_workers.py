@@ -105,6 +105,28 @@ def test_a_worker_killed_at_any_point_loses_nothing_and_holds_nobody_up(spawn, p
         assert worker.committed == 60
 
 
+@pytest.mark.usefixtures("failpoints")
+def test_finishing_goes_on_after_another_worker_died_under_the_windows_lock(spawn, path):
+    """The committed position is not known then, until it is written again."""
+    with jlog.Writer(path) as writer, jlog.Worker(path, "billing") as worker:
+        writer.extend([b"%d" % number for number in range(20)])
+        (first,) = worker.take()
+        first.ack()  # looks for segments to remove
+        tasks = worker.take(5)
+        victim = start(spawn, path, "window.finishing=kill@1")
+        victim.start("take_all", "w", 30, 3)
+        assert gather(victim)[2]
+        victim.process.wait()
+        writer.roll()
+        writer.append(b"20")
+        while tasks:
+            for task in tasks:
+                task.ack()
+            tasks = worker.take(5, timeout=0)
+        assert worker.committed == 21
+    assert jlog.Journal(path).subscribers()["billing"].sequence == 21
+
+
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.usefixtures("failpoints")
 def test_a_worker_killed_alone_loses_nothing(spawn, path, point):
