@@ -45,7 +45,7 @@ def faults(most: int = ALLOCATIONS) -> list[tuple[int, int]]:
 
 
 def append(root: Path, sync: str) -> None:
-    """What raises has appended nothing; what returns has."""
+    """A call that raises has appended nothing; a call that returns has."""
     with jlog.Writer(root / "j", sync=sync) as writer, jlog.Reader(root / "j") as reader:
         for number, (at, count) in enumerate(faults()):
             value = b"%d" % number
