@@ -227,8 +227,8 @@ cdef class Writer(Appender):
             attachment.unpin()
 
     cdef object durable(self, Attachment attachment, sequence, Deadline deadline):
-        """Syncs the records that a call with sync="append" has appended from `sequence` on. Returns `sequence`. Where there is no
-        memory for the sync, or for the text of its error, it tries again: a MemoryError says that nothing was appended."""
+        """Syncs the records that a call with sync="append" has appended from `sequence` on. Returns `sequence`. Where there is
+        no memory for the sync, or for the text of its error, it tries again: a MemoryError says that nothing was appended."""
         while True:
             try:
                 try:
