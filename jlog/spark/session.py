@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NO_GATEWAY = "JAVA_GATEWAY_EXITED"
 CAUSED_BY = "Caused by: "
+LATE_WORKER = "Python worker failed to connect back"
 LOG_BYTES = 1 << 16  # that are looked at, of its end
 _EXCEPTION = re.compile(r"(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b.*")
 FIXED = {  # since other values would change what is in the tables
@@ -111,6 +112,11 @@ def session(
 def reason_of(error: Exception) -> str:
     """Returns the message without the stack: that of a Python worker, if there is one, else that of Java, or the first line of
     Spark's own."""
+    if LATE_WORKER in str(error):
+        return (
+            "a Python worker of Spark did not start within ten seconds, and Spark waits no longer: the machine is busy or "
+            "short of memory. Run it again; it goes on where it was"
+        )
     lines = str(error).splitlines()
     known = [line for line in lines if line.startswith(("jlog.errors.", "ValueError: ", "OSError: ", "ImportError: ", ": "))]
     if known:

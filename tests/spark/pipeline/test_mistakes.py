@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from jlog.errors import JournalError
 from jlog.pipeline.pipeline import Summary
 from jlog.pipeline.plan import PipelinePlan
-from jlog.spark.session import FIXED, session
+from jlog.spark.session import FIXED, reason_of, session
 
 Run = Callable[..., Summary]
 Rows = Callable[..., list[dict[str, Any]]]
@@ -33,6 +34,11 @@ def test_a_mistake_is_reported_in_one_line(run: Run, plan: PipelinePlan, changes
     assert word in line.lower()
     assert "\n" not in line
     assert "Python" not in line
+
+
+def test_a_worker_that_starts_too_late_is_told_with_what_to_do() -> None:
+    told = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+    assert re.fullmatch(r"a Python worker .* the machine is busy.* Run it again; .*", reason_of(Exception(told)))
 
 
 @pytest.mark.parametrize("option", FIXED)
