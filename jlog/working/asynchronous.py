@@ -31,6 +31,11 @@ class _Request:
         else:
             self.future.set_result(tasks)
 
+    def abandon(self) -> None:
+        """Lets the tasks be given back, those too that have just come."""
+        if not self.future.cancel() and self.future.exception() is None:
+            give_back(self.future.result())
+
 
 class AsyncTakes:
     """The waiting takes of one worker."""
@@ -54,11 +59,12 @@ class AsyncTakes:
         self._add(request)
         try:
             await asyncio.wait({request.future}, timeout=timeout)
-        finally:
+        except BaseException:
             self._withdraw(request)
-            if not request.future.done():
-                request.future.cancel()
-        return [] if request.future.cancelled() else request.future.result()
+            request.abandon()
+            raise
+        self._withdraw(request)
+        return [] if request.future.cancel() else request.future.result()
 
     def _add(self, request: _Request) -> None:
         with self._lock:

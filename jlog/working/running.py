@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -19,6 +20,11 @@ from jlog.system.arguments import check_count, check_seconds
 from jlog.system.threads import start_thread
 
 THREADS_MAX = 10_000
+NEVER_RUN = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+NOT_RUN = (
+    "handle is a coroutine or a generator function, of which a call runs nothing: for coroutines use "
+    "`async for task in worker.tasks_async()`"
+)
 
 _log = logging.getLogger("jlog")
 
@@ -27,6 +33,10 @@ class Run:
     """One call of Worker.run(). The calling thread waits; others take the tasks, and each has one at a time."""
 
     def __init__(self, source: TaskSource, path: str, handle: Callable[[Task], object]) -> None:
+        if not callable(handle):
+            raise TypeError(f"handle must be a function that takes a task, not {handle!r}")
+        if any(is_one(each) for each in (handle, type(handle).__call__) for is_one in NEVER_RUN):
+            raise TypeError(NOT_RUN)
         self._worker, self._source, self._path, self._handle = source.policy, source, path, handle
         self._changed = threading.Condition()
         self._held: set[Task] = set()
@@ -104,7 +114,7 @@ class Run:
     def _do(self, task: Task) -> None:
         try:
             try:
-                self._handle(task)
+                found = self._handle(task)
             except Exception as error:  # noqa: BLE001
                 _log.warning("%s: record %d failed in attempt %d", self._path, task.sequence, task.attempt, exc_info=True)
                 self._worker.failed(task, error)
@@ -112,6 +122,11 @@ class Run:
                 task.release()
                 raise
             else:
+                if isinstance(found, (Coroutine, Generator, AsyncGenerator)):  # of a lambda, say: nothing has run yet
+                    task.release()
+                    if not isinstance(found, AsyncGenerator):
+                        found.close()  # without a warning that nobody has awaited it
+                    raise TypeError(NOT_RUN)
                 _acknowledge(task)
         finally:
             with self._changed:

@@ -108,6 +108,7 @@ class Worker:
         self._run: Run | None = None
         self._warned = False
         self._closed = False
+        self._pid = os.getpid()
 
     def _seek(self) -> PositionLost | None:
         """Goes to the first record that no worker has passed. Returns the error of the next take, if it is gone."""
@@ -271,6 +272,7 @@ class Worker:
         """
         from jlog.working.running import Run
 
+        self._source.window.check_open()
         self._run = Run(self._source, self._journal.path, handle)
         try:
             self._run.run(threads, grace)
@@ -280,7 +282,8 @@ class Worker:
     # --- The end ---------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Ends run() and the iterations of this worker, in any thread, once what they hold is finished."""
+        """Ends run() and the iterations of this worker, in any thread, once what they hold is finished, and those that begin
+        later at once: to go on, open another worker."""
         self._source.stopped = True
         self._source.ring()
         if self._run is not None:
@@ -288,8 +291,8 @@ class Worker:
 
     def close(self) -> None:
         """Gives back what this worker holds, without an attempt, and frees its place. A second close does nothing. Threads that
-        wait in this worker get JournalClosed."""
-        if self._closed:
+        wait in this worker get JournalClosed. In a child of a fork it does nothing."""
+        if self._closed or self._pid != os.getpid():
             return
         self._closed = True
         try:
@@ -303,6 +306,7 @@ class Worker:
             self._subscriber.close()
 
     def __enter__(self) -> Worker:  # noqa: PYI034
+        self._source.window.check_open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -87,6 +87,7 @@ cdef class TaskSource(TaskHolder):
 
     def with_cursor(self, call):
         """Returns what the call returns, while no other thread uses the cursors."""
+        self.window.check()  # in a child of a fork the lock may be held by a thread that only the parent has
         self.reading.acquire()
         try:
             return call()
@@ -104,6 +105,7 @@ cdef class TaskSource(TaskHolder):
         """Takes what there is now."""
         cdef list tasks = []
         cdef Window window = self.window
+        window.check()  # in a child of a fork the lock may be held by a thread that only the parent has
         if not self.reading.acquire(False):
             self.reading.acquire()
         try:

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 import jlog
-from patience import HUNG_SECONDS
+from patience import HUNG_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -213,3 +213,104 @@ def test_close_ends_a_coroutine_that_waits(path):
     with open_worker(path) as worker:
         worker.ack(worker.take(20))
         asyncio.run(work())
+
+
+def test_a_coroutine_cancelled_when_its_tasks_have_come_gives_them_back(path):
+    """The loop is busy meanwhile, so that the coroutine has not seen them."""
+
+    async def work():
+        waiting = asyncio.create_task(worker.take_async(5))
+        await asyncio.sleep(0.01)
+        writer.append(b"late")
+        wait_until(lambda: jlog.Journal(path).subscribers()["billing"].work.taken == 1)
+        await asyncio.sleep(0)  # the tasks are handed over to the loop
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return [task.value for task in await worker.take_async(timeout=HUNG_SECONDS)]
+
+    with jlog.Writer(path) as writer, open_worker(path) as worker:
+        worker.ack(worker.take(20))
+        assert asyncio.run(work()) == [b"late"]
+
+
+# --- What is refused --------------------------------------------------------------------------------------------------
+
+
+async def coroutine(_):
+    raise AssertionError
+
+
+def generator(_):
+    yield
+
+
+@pytest.mark.parametrize(
+    ("handle", "said"),
+    [
+        (None, "must be a function"),
+        (coroutine, "tasks_async"),
+        (generator, "tasks_async"),
+        (lambda task: coroutine(task), "tasks_async"),  # noqa: PLW0108 - nothing tells before the call
+    ],
+)
+def test_run_refuses_what_would_run_nothing(path, handle, said):
+    """Each record would be acknowledged, or rejected."""
+    with open_worker(path, max_attempts=1) as worker:
+        with pytest.raises(TypeError, match=said):
+            worker.run(handle)
+        assert worker.committed == 0
+        found = jlog.Journal(path).subscribers()["billing"].work
+        assert (found.taken, found.rejections) == (0, 0)
+
+
+def test_a_closed_worker_neither_runs_nor_is_entered(path):
+    worker = open_worker(path)
+    worker.close()
+    with pytest.raises(jlog.JournalClosed):
+        worker.run(print)
+    with pytest.raises(jlog.JournalClosed), worker:
+        pass
+
+
+def in_a_child(call):
+    """Returns the exit status of a forked child that makes the call."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(int(HUNG_SECONDS))
+        try:
+            call()
+        except jlog.JournalClosed:
+            os._exit(10)
+        except SystemExit as error:
+            os._exit(error.code)
+        except BaseException:  # noqa: BLE001
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_calls_in_a_forked_child_end_though_another_thread_was_in_the_worker(path):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def stay():
+        inside.set()
+        go_on.wait()
+
+    with open_worker(path) as worker:
+        thread = threading.Thread(target=worker._source.with_cursor, args=(stay,))
+        thread.start()
+        inside.wait()
+        try:
+            for call in (lambda: worker.take(timeout=0), lambda: worker.run(print), worker.skip_damage):
+                assert in_a_child(call) == 10
+            assert in_a_child(worker.close) == 0
+        finally:
+            go_on.set()
+            thread.join()
+
+
+def test_a_forked_child_may_leave_the_block_of_a_worker(path):
+    with open_worker(path) as worker:
+        assert in_a_child(lambda: worker.__exit__(None, None, None)) == 0
+        assert len(worker.take(20)) == 20

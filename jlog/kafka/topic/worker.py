@@ -307,6 +307,7 @@ class TopicWorker:
     def run(self, handle: Callable[[TopicTask], object], *, threads: int = 1, grace: float = 30.0) -> None:
         """Calls handle(task) for each message, in `threads` threads, until stop(), SIGTERM or SIGINT, as Worker.run() does. The
         threads share what one fetch brings, and the next fetch waits until all of that is finished."""
+        self._check_open()
         self._run = Run(self._source, self.path, cast("Any", handle))
         try:
             self._run.run(threads, grace)
