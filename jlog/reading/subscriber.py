@@ -77,7 +77,12 @@ class Subscriber:
 
     def is_durable(self, sequence: int) -> bool:
         """Says whether the records before this sequence are known to survive a power loss. Only reads."""
-        return end_now(self._journal.path, self._journal.meta.uuid, durable_only=True) >= sequence
+        journal = self._journal
+        try:
+            return end_now(journal.path, journal.meta.uuid, durable_only=True) >= sequence
+        except FileNotFoundError:
+            journal.check_path()  # where the directory was removed, this says so
+            raise
 
     def commit(self, sequence: int, deadline: Deadline, *, durable: bool) -> None:
         journal, file = self._journal, self._open_file()

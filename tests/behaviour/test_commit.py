@@ -1,5 +1,7 @@
 """Durable positions: commit, checkpoint, rewind, and what belongs to one Reader at a time."""
 
+import shutil
+
 import pytest
 
 import jlog
@@ -110,6 +112,17 @@ def test_a_durable_commit_of_synced_records_does_not_open_the_journal_for_writin
     monkeypatch.setattr("jlog.reading.reader.attached", None)
     reader.commit(4, durable=True)
     assert reader.committed == 4
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_commit_into_a_journal_that_was_removed_says_so(path, durable):
+    with jlog.Writer(path, **SMALL) as writer:
+        fill(writer, 5)
+    with jlog.Reader(path, "billing") as reader:
+        take(reader, 5)
+        shutil.rmtree(path)
+        with pytest.raises(jlog.JournalMoved, match="its directory was removed"):
+            reader.commit(durable=durable)
 
 
 def test_an_anonymous_reader_cannot_commit_and_is_told_how(ten):
