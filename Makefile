@@ -16,8 +16,8 @@ COMPILED := Makefile pyproject.toml jlog/__init__.py jlog/spark/pyspark_jlog.py 
 HAS_HEADERS := import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
 USABLE := import ensurepip, sys, venv; sys.version_info < (3, 10) and sys.exit(1); $(HAS_HEADERS)
 # Where none is usable it is plain python3, and `machine` says what it lacks.
-PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3; do \
-	$$python -c '$(USABLE)' 2>/dev/null && break; done; echo $$python)
+PYTHON ?= $(eval PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3; do \
+	$$python -c '$(USABLE)' 2>/dev/null && break; done; echo $$python))$(PYTHON)
 
 PYTHONS ?= $(shell for python in python3.10 python3.11 python3.12 python3.13 python3.14; do \
 	$$python -c '$(USABLE)' 2>/dev/null && echo $$python; done)
@@ -48,7 +48,7 @@ help: ## this list
 # Spark is fetched while jlog is compiled and shown. The demo's stdin ends when that is done.
 demo: .venv/.packages ## shows what jlog does, in a minute; INPUT='FILE…' on files of yours; SPARK=0 without Spark; KAFKA=1 also through a broker
 	@$(if $(filter 0,$(SPARK)),,[ -e .venv/.packages-spark ] || echo "         Spark, 450 MB, is fetched meanwhile; SPARK=0 leaves it out")
-	@{ $(if $(filter 0,$(SPARK)),:,$(MAKE) pyspark 2>&1); } | { $(MAKE) .venv/.installed$(if $(KAFKA),-kafka) </dev/null && \
+	@{ $(if $(filter 0,$(SPARK)),:,$(MAKE) pyspark 2>&1); } | { $(MAKE) .venv/.installed$(if $(KAFKA),-kafka build/.broker) </dev/null && \
 		tools/step --show "the demo" $(if $(KAFKA),tools/kafka-broker sh -c '$(run_demo) --kafka "$$KAFKA" $(INPUT)',$(run_demo) $(INPUT)); }
 
 run_demo = $(release) docs/examples/demo/run.py $(if $(filter 0,$(SPARK)),,--spark --after-stdin)
@@ -190,6 +190,10 @@ java:
 	  'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(JAVA)'; } || :; \
 	{ $(PYTHON) tools/kafka-broker --check && $(MAKE) build/.jars build/.pyspark-$(SPARK_FOR_TABLES); } || \
 	echo "the tests that need it will skip" >&2
+
+build/.broker: tools/kafka-broker.xml
+	$(step) "a Kafka broker" $(PYTHON) tools/kafka-broker --fetch $<
+	@touch $@
 
 build/.jars: $(POMS)
 	$(step) "a Kafka broker, and Spark's connectors" $(PYTHON) tools/kafka-broker --fetch $(POMS)

@@ -34,6 +34,7 @@ html_theme = "furo"
 html_title = f"jlog {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_logo = html_favicon = "static/logo.svg"
 html_theme_options = {
     "source_edit_link": REPOSITORY + "/edit/main/docs/{filename}",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import jlog
+from chromium import browser  # noqa: F401 - a fixture
 from cli.consoles import HOSTILE, NAME, serving
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,9 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -33,27 +30,6 @@ with jlog.Writer(sys.argv[1]) as writer:
 """
 WIDTH = 1120  # of the manual's pictures
 ASKED = "SELECT key::text AS place, count(*) AS orders, sum(cups) AS cups\nFROM journal GROUP BY ALL ORDER BY cups DESC LIMIT 5"
-
-
-@pytest.fixture
-def browser(tmp_path):
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no chromium, or no chromedriver: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for option in (
-        "--headless=new",
-        "--no-sandbox",
-        "--hide-scrollbars",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        f"--user-data-dir={tmp_path}/chromium",
-    ):
-        options.add_argument(option)
-    found = webdriver.Chrome(service=Service(driver), options=options)
-    yield found
-    found.quit()
 
 
 def until(browser, holds):

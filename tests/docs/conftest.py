@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chromium import browser  # noqa: F401 - a fixture
 from docs.console import DOCS
 
 
