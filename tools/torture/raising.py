@@ -25,6 +25,8 @@ COMPILED = "jlog/_core/"  # a compiled frame names its source relative to the re
 SECONDS = (1e-5, 1e-4, 1e-3, 0.02)  # from the call's begin to the signal, at most
 ALLOCATIONS_POWER = 11  # of two: an append makes a dozen, and opening a journal some thousands
 FAILING = (1, 1, 10, 1000)  # allocations, one after the other
+# CPython's errors where there is no memory for a lock or a thread, and for a call.
+PYTHONS_OWN = ("can't ", "error return without exception set")
 Result = TypeVar("Result")
 
 
@@ -88,8 +90,8 @@ class Raising:
                 return function()
             finally:
                 _disarm()
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not str(error).startswith("can't "):  # CPython's for a lock or a thread
+        except (MemoryError, RuntimeError, SystemError) as error:
+            if not isinstance(error, MemoryError) and not str(error).startswith(PYTHONS_OWN):
                 raise
         self._log("s")
         raise Starved
