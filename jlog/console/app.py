@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -14,10 +12,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 import jlog
-from jlog.console import pages, question, state
+from jlog.console import apart, pages, question, state
 from jlog.console.assets import SCRIPT, STYLE
 from jlog.console.guard import Guard, form_of
-from jlog.console.records import page_from, row_of, text_of
+from jlog.console.records import Page, text_of
 from jlog.console.samples import Sampler
 
 if TYPE_CHECKING:
@@ -29,10 +27,7 @@ if TYPE_CHECKING:
 
     from jlog.console.samples import Watched
 
-QUIET_SECONDS = 15.0  # after which a connection without records is tried, so that one which is gone is noticed
-LOOK_SECONDS = 0.25  # between two events: a browser shows no more
-RECORDS = 200  # of an event: of more, the newest
-BYTES = 4 << 20
+FOLLOWING = 16  # pages at once, since each has a process
 STATEMENT = "SELECT count(*), min(timestamp), max(timestamp)\nFROM journal"
 
 
@@ -64,18 +59,18 @@ def application(
 
 
 class Console:
-    """The pages. One that reads a journal runs in a thread; the others show what the sampler knows, and wait for no disk."""
+    """The pages. One that reads a journal has a process of its own; the others show what the sampler knows, and wait for no
+    disk."""
 
     def __init__(self, sampler: Sampler, allow_changes: bool) -> None:
         self._sampler = sampler
         self._allow_changes = allow_changes
+        self._following = 0
 
-    def _asked_for(self, path: str) -> Watched:
-        found = self._sampler.named(path)
+    async def _asked_for(self, path: str) -> Watched:
+        found = await run_in_threadpool(self._sampler.named, path)
         if found is None:
             raise UnknownJournal(f"{path}: there is no journal")
-        if found.is_topic:
-            raise UnknownJournal(f"{path}: the console has no pages of a topic; use `jlogtool info` and `jlogtool dump`")
         return found
 
     async def overview(self, _: Request) -> Response:
@@ -84,49 +79,71 @@ class Console:
     async def glance(self, _: Request) -> Response:
         return HTMLResponse(pages.glance(self._sampler.all()))
 
-    def records(self, request: Request) -> Response:
+    async def records(self, request: Request) -> Response:
         path, start, grep = (request.query_params.get(name, "") for name in ("path", "start", "grep"))
-        page = page_from(self._asked_for(path).path, start or "begin", re.compile(grep.encode()) if grep else None)
-        return HTMLResponse(pages.records(path, page, start, grep))
+        await self._asked_for(path)
+        found = await apart.answer("jlog.console.records", path, {"path": path, "start": start or "begin", "grep": grep})
+        return HTMLResponse(pages.records(path, Page.of(found), start, grep))
 
     async def tail(self, request: Request) -> Response:
-        watched = await run_in_threadpool(self._asked_for, request.query_params.get("path", ""))
-        return StreamingResponse(events(watched.path), media_type="text/event-stream")
+        watched = await self._asked_for(request.query_params.get("path", ""))
+        return StreamingResponse(self.events(watched.path), media_type="text/event-stream")
 
-    def state(self, request: Request) -> Response:
+    async def events(self, path: str) -> AsyncIterator[str]:
+        """Yields the new records of a journal, as server-sent events, until the browser goes away."""
+        if self._following >= FOLLOWING:
+            yield event_of(f"{FOLLOWING} pages follow journals already; close one of them")
+            return
+        self._following += 1
+        try:
+            async with apart.process("jlog.console.tail", {"path": path}) as work:
+                async for said in apart.lines(work):
+                    if "error" in said:
+                        yield event_of(said["error"])
+                    else:
+                        yield f"data: {json.dumps(said['found'])}\n\n" if said["found"] else ": nothing new\n\n"
+        finally:
+            self._following -= 1
+
+    async def state(self, request: Request) -> Response:
         fields = request.query_params
-        watched = self._asked_for(fields.get("path", ""))
+        watched = await self._asked_for(fields.get("path", ""))
         firsts = {name: int(fields[name]) for name in state.PAGED if fields.get(name, "").isdecimal()}
-        return HTMLResponse(state.state(watched, firsts, self._allow_changes))
+        asked = {"path": watched.path, "firsts": firsts, "may_change": self._allow_changes}
+        return HTMLResponse(pages.state(watched, await apart.answer("jlog.console.state", watched.path, asked)))
 
-    def curves(self, request: Request) -> Response:
-        return HTMLResponse(state.curves(self._asked_for(request.query_params.get("path", ""))))
+    async def curves(self, request: Request) -> Response:
+        return HTMLResponse(pages.curves(await self._asked_for(request.query_params.get("path", ""))))
 
     async def sql(self, request: Request) -> Response:
         asks = request.method == "POST"
         fields = await form_of(request) if asks else request.query_params
         path, statement, parse = fields.get("path", ""), fields.get("statement", STATEMENT), fields.get("parse")
-        await run_in_threadpool(self._asked_for, path)
+        await self._asked_for(path)
         found = None
         if asks:
             sources = question.sources_of(statement, path, [watched.path for watched in self._sampler.all()])
-            found = await question.answer(statement, sources, "json" if parse else None)
+            question_asked = {"statement": statement, "sources": sources, "parse": "json" if parse else None}
+            try:
+                found = await apart.answer("jlog.console.question", path, question_asked)
+            except apart.Refused as error:
+                found = {"error": str(error)}
         return HTMLResponse(pages.sql(path, statement, bool(parse), found))
 
-    def confirm(self, request: Request) -> Response:
+    async def confirm(self, request: Request) -> Response:
         change = state.Change(*(request.query_params.get(name, "") for name in state.CHANGE_FIELDS))
-        self._asked_for(change.path)
-        return HTMLResponse(state.confirmation(change))
+        await self._asked_for(change.path)
+        return HTMLResponse(await run_in_threadpool(state.confirmation, change))
 
     async def change(self, request: Request) -> Response:
         fields = await form_of(request)
         change = state.Change(*(fields.get(name, "") for name in state.CHANGE_FIELDS))
-        await run_in_threadpool(self._asked_for, change.path)
+        await self._asked_for(change.path)
         await run_in_threadpool(change.make)
         return RedirectResponse(state.place_of(change), 303)
 
 
-FAILURES = (jlog.JournalError, OSError, ValueError, re.error, UnknownJournal)
+FAILURES = (jlog.JournalError, OSError, ValueError, UnknownJournal, apart.Refused)
 
 
 def failed(_: Request, error: Exception) -> Response:
@@ -139,28 +156,6 @@ def serve(app: ASGIApp, server: socket) -> None:
     uvicorn.Server(config).run(sockets=[server])
 
 
-async def events(path: str) -> AsyncIterator[str]:
-    """Yields the new records of a journal, as server-sent events, until the browser goes away."""
-    journal = jlog.Journal(path)
-    with jlog.Reader(path, start="end") as reader:
-        yield ": following\n\n"
-        try:
-            while True:
-                found = [row_of(record) async for record in first_of(reader)]
-                if found:
-                    end = journal.next_sequence
-                    if end - reader.position > RECORDS:
-                        reader.seek(end - RECORDS)
-                    found += map(row_of, reader.read(RECORDS, BYTES))
-                    yield f"data: {json.dumps([row.cells() for row in found])}\n\n"
-                    await asyncio.sleep(LOOK_SECONDS)
-                else:
-                    yield ": nothing new\n\n"
-        except (jlog.JournalError, OSError) as error:
-            yield f"data: {json.dumps([['', '', '', text_of(str(error).encode()), '']])}\n\n"
-
-
-async def first_of(reader: jlog.Reader) -> AsyncIterator[jlog.Record]:
-    async for record in reader.follow_async(timeout=QUIET_SECONDS):
-        yield record
-        return
+def event_of(text: str) -> str:
+    """Returns a row that says why no records come."""
+    return f"data: {json.dumps([['', '', '', text_of(text.encode()), '']])}\n\n"

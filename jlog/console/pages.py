@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from jlog.console.curves import line
+from jlog.console.curves import curve, line
 from jlog.console.records import text_of
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ def glance(journals: Sequence[Watched]) -> str:
 
 
 def summary(watched: Watched) -> list[str]:
-    name = printed(watched.path)
-    link = name if watched.is_topic else f'<a href="{address("records", watched.path)}">{name}</a>'
+    link = f'<a href="{address("records", watched.path)}">{printed(watched.path)}</a>'
     seen, looks, rates = watched.seen, list(watched.looks), watched.rates()
     rate = f"{rates[-1][1]:,.0f}" if rates else ""
     if watched.error:
@@ -115,7 +114,7 @@ def records(path: str, page: Page, start: str, grep: str) -> str:
         f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}.</p>"
         f"<nav>{' '.join(links)}"
         f'<button id="follow" aria-pressed="false" data-url="{address("tail", path)}">Follow</button></nav>'
-        f"<p>Sequences {span(page.start, page.following)}. The journal has {span(page.first, page.end)}.</p>"
+        f"<p>Sequences {span(page.start, page.following)}. There are {span(page.first, page.end)}.</p>"
         f"{damage}"
         f"{table('records', columns, rows)}"
     )
@@ -130,6 +129,17 @@ def folding(shown: str, lines: str | None) -> str:
     if lines is None:
         return escape(shown)
     return f"<details><summary>{escape(shown[:120])}</summary><pre>{escape(lines)}</pre></details>"
+
+
+def state(watched: Watched, lists: str) -> str:
+    path = watched.path
+    return whole(path, f"{headed(path, 'state')}{live(address('curves', path), curves(watched))}{lists}")
+
+
+def curves(watched: Watched) -> str:
+    complaint = f'<p class="bad">{printed(watched.error)}</p>' if watched.error else ""
+    rate = curve("Appended", watched.rates(), " records/s")
+    return f'{complaint}<div class="curves">{rate}{curve("Largest lag", watched.lags(), " records")}</div>'
 
 
 def sql(path: str, statement: str, parse: bool, found: dict[str, Any] | None) -> str:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import jlog
+from jlog.console.apart import serve
 from jlog.errors import CorruptJournal
+from jlog.flow.ends import Refused
 from jlog.positions.times import parse_time, reads_as_a_time
+from jlog.storage.segments import EPOCH
+from jlog.urls import open_journal, open_reader
 
 if TYPE_CHECKING:
-    import re
+    from collections.abc import Iterator
     from datetime import datetime
+
+    from jlog.interfaces import ReaderProtocol, RecordProtocol
 
 RECORDS = 50  # of a page
 SCANNED = 50_000  # records that a page looks at for those that match
@@ -41,6 +49,8 @@ class Row:
 
 @dataclass
 class Page:
+    """What a page shows. Its process hands it over with asdict() and of()."""
+
     first: int  # sequence of the oldest retained record
     start: int  # where the page begins
     following: int  # where the next page begins
@@ -48,34 +58,50 @@ class Page:
     rows: list[Row] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Page:
+        return cls(**{**found, "rows": [Row(**row) for row in found["rows"]]})
+
+
+def pages(path: str, start: str, grep: str) -> Iterator[dict[str, Any]]:
+    """Yields the page from the position on, as asdict() has it."""
+    yield asdict(page_from(path, start, re.compile(grep.encode()) if grep else None))
+
 
 def page_from(path: str, start: str, pattern: re.Pattern[bytes] | None) -> Page:
     """Reads the records of a page from the position on; those whose values match, within the next SCANNED records. Raises
-    ValueError for a text that is not a position, and what jlog.Reader raises."""
+    ValueError for a text that is not a position, and what open_reader raises."""
     until = time.monotonic() + SECONDS
-    journal = jlog.Journal(path)
+    journal = open_journal(path)
     position = position_of(start)
     if isinstance(position, int):
         position = max(journal.first_sequence, position)
-    with jlog.Reader(path, start=position) as reader:
+    with open_reader(path, start=position) as reader:
         page = Page(journal.first_sequence, reader.position, reader.position, journal.next_sequence)
         while len(page.rows) < RECORDS and page.following - page.start < SCANNED and time.monotonic() < until:
             try:
-                batch = reader.read(BATCH_RECORDS, BATCH_BYTES)
+                if not add_some(page, reader, pattern):
+                    break
             except CorruptJournal as error:
                 page.damage.append(str(error))
+                if not isinstance(reader, jlog.Reader):
+                    break
                 reader.skip_damage()
-                continue
-            if not len(batch):
-                page.following = reader.position
-                break
-            for record in batch:
-                page.following = record.sequence + 1
-                if pattern is None or pattern.search(record.value or b""):
-                    page.rows.append(row_of(record))
-                    if len(page.rows) == RECORDS:
-                        break
     return page
+
+
+def add_some(page: Page, reader: ReaderProtocol, pattern: re.Pattern[bytes] | None) -> bool:
+    """Reads on, and adds what matches. Returns False at the end. Keeps nothing that it reads, since a record may have 1 GiB."""
+    batch = reader.read(BATCH_RECORDS, BATCH_BYTES)
+    for record in batch:
+        page.following = record.sequence + 1
+        value = record.value
+        if pattern is None or pattern.search(value or b""):
+            page.rows.append(row_of(record, value))
+            if len(page.rows) == RECORDS:
+                return True
+    page.following = reader.position
+    return len(batch) > 0
 
 
 def position_of(text: str) -> int | str | datetime:
@@ -86,10 +112,10 @@ def position_of(text: str) -> int | str | datetime:
     return parse_time(text).time if reads_as_a_time(text) else text
 
 
-def row_of(record: jlog.Record) -> Row:
-    value = record.value
+def row_of(record: RecordProtocol, value: bytes | None) -> Row:
+    """value: that of the record, which copies it at each call."""
     key = "" if record.key is None else text_of(record.key)
-    return Row(str(record.sequence), time_of(record), key, text_of(value), headers_of(record), folded(value))
+    return Row(str(record.sequence), time_of(record.timestamp_us), key, text_of(value), headers_of(record), folded(value))
 
 
 def text_of(content: bytes | None) -> str:
@@ -116,12 +142,20 @@ def folded(content: bytes | None) -> str | None:
         return None
 
 
-def time_of(record: jlog.Record) -> str:
+def time_of(timestamp_us: int) -> str:
     try:
-        return f"{record.timestamp:%Y-%m-%d %H:%M:%S.%f}"
-    except (ValueError, OverflowError):  # no calendar has it
-        return f"{record.timestamp_us} µs"
+        return f"{EPOCH + timedelta(microseconds=timestamp_us):%Y-%m-%d %H:%M:%S.%f}"
+    except OverflowError:  # no calendar has it
+        return f"{timestamp_us} µs"
 
 
-def headers_of(record: jlog.Record) -> str:
-    return ", ".join(f"{text_of(name.encode(errors='surrogateescape'))}={text_of(value)}" for name, value in record.headers)
+def headers_of(record: RecordProtocol) -> str:
+    try:
+        headers = record.headers
+    except Refused as refused:  # of a topic
+        return str(refused)
+    return ", ".join(f"{text_of(name.encode(errors='surrogateescape'))}={text_of(value)}" for name, value in headers)
+
+
+if __name__ == "__main__":
+    serve(pages, (jlog.JournalError, OSError, ValueError, re.error))

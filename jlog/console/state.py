@@ -1,4 +1,4 @@
-"""The page about the state of one journal, and the confirmation of a change."""
+"""The subscribers, checkpoints and segments of one journal, listed in a process of its own (apart.py), and changes of them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import jlog
-from jlog.console.curves import curve
-from jlog.console.pages import address, failure, field, headed, live, printed, table, whole
-from jlog.console.records import position_of
+from jlog.console.apart import serve
+from jlog.console.pages import address, failure, field, headed, printed, table, whole
+from jlog.console.records import position_of, time_of
 from jlog.positions import position_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
+from jlog.urls import open_journal, open_reader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from jlog.console.samples import Watched
+    from jlog.interfaces import JournalProtocol
 
 NAMES = 100  # of subscribers, checkpoints or segments on a page
 NUMBERS = ("position", "lag", "bytes held", "idle, s", "workers", "taken", "delayed", "unfinished")
@@ -27,37 +28,41 @@ CHANGE_FIELDS = ("path", "kind", "name", "position")
 KINDS = {SUBSCRIBER: "Move the subscriber", CHECKPOINT: "Set the checkpoint"}
 
 
-def state(watched: Watched, firsts: Mapping[str, int], may_change: bool) -> str:
-    """firsts: of each of the PAGED lists, the number of the first entry to show; 0 where it has none."""
-    path = watched.path
-    parts = [headed(path, "state"), live(address("curves", path), curves(watched))]
-    parts += [positions(path, kind, firsts.get(kind, 0), may_change) for kind in KINDS]
-    parts.append(segments(path, firsts.get("segment", 0)))
-    return whole(path, "".join(parts))
+def lists(path: str, firsts: Mapping[str, int], may_change: bool) -> Iterator[str]:
+    """Yields the lists as HTML. firsts: of each of the PAGED ones, the number of the first entry to show; 0 without one."""
+    journal = open_journal(path)
+    parts = [positions(journal, kind, firsts.get(kind, 0), may_change) for kind in KINDS]
+    if isinstance(journal, jlog.Journal):
+        parts.append(segments(journal, firsts.get("segment", 0)))
+    yield "".join(parts)
 
 
-def curves(watched: Watched) -> str:
-    complaint = f'<p class="bad">{printed(watched.error)}</p>' if watched.error else ""
-    rate = curve("Appended", watched.rates(), " records/s")
-    return f'{complaint}<div class="curves">{rate}{curve("Largest lag", watched.lags(), " records")}</div>'
-
-
-def positions(path: str, kind: str, first: int, may_change: bool) -> str:
-    names = position_files.names(path, kind)
-    some = names[first : first + NAMES]
-    journal = jlog.Journal(path)
-    found = journal.subscribers(some) if kind == SUBSCRIBER else journal.checkpoints(some)
+def positions(journal: JournalProtocol, kind: str, first: int, may_change: bool) -> str:
+    names, found = named(journal, kind, first)
     numbers = NUMBERS if any(at.work for at in found.values()) else NUMBERS[:4]
     columns = [("name", "name"), *((number, "number") for number in numbers), ("", "")]
     rows = [[printed(name), *cells(at)[: len(numbers)], remark(at)] for name, at in found.items()]
-    body = table(f"{kind}s", columns, rows) + pager(path, kind, first, len(names)) if names else "<p>There are none.</p>"
+    shown = (
+        table(f"{kind}s", columns, rows) + pager(journal.path, kind, first, len(names)) if names else "<p>There are none.</p>"
+    )
     form = (
-        f'<form action="/confirm">{field("path", path)}{field("kind", kind)}'
+        f'<form action="/confirm">{field("path", journal.path)}{field("kind", kind)}'
         f'<label>{KINDS[kind]} <input name="name" size="16" required></label>'
         '<label>to <input name="position" size="26" required placeholder="begin, 1200, 1h, a checkpoint"></label>'
         "<button>Go on …</button></form>"
     )
-    return f"<h2>{kind.capitalize()}s: {len(names):,}</h2>{body}{form if may_change else ''}"
+    return f"<h2>{kind.capitalize()}s: {len(names):,}</h2>{shown}{form if may_change else ''}"
+
+
+def named(journal: JournalProtocol, kind: str, first: int) -> tuple[list[str], dict[str, jlog.Position]]:
+    """Returns all names, and the positions of those on the page."""
+    if isinstance(journal, jlog.Journal):
+        names = position_files.names(journal.path, kind)
+        some = names[first : first + NAMES]
+        return names, journal.subscribers(some) if kind == SUBSCRIBER else journal.checkpoints(some)
+    there = journal.subscribers() if kind == SUBSCRIBER else journal.checkpoints()
+    names = sorted(there)
+    return names, {name: there[name] for name in names[first : first + NAMES]}
 
 
 def cells(at: jlog.Position) -> list[str]:
@@ -74,13 +79,13 @@ def remark(at: jlog.Position) -> str:
     return ", ".join(text for text, holds in remarks.items() if holds)
 
 
-def segments(path: str, first: int) -> str:
-    found = jlog.Journal(path).segments()[::-1]
+def segments(journal: jlog.Journal, first: int) -> str:
+    found = journal.segments()[::-1]
     columns = (
         ("first sequence", "number"),
         ("records", "number"),
         ("bytes", "number"),
-        ("first record, UTC", "time"),
+        ("begun, UTC", "time"),
         ("", ""),
     )
     rows = [
@@ -88,12 +93,13 @@ def segments(path: str, first: int) -> str:
             f"{one.first_sequence:,}",
             f"{one.records:,}",
             f"{one.size_bytes:,}",
-            escape(f"{one.first_timestamp:%Y-%m-%d %H:%M:%S}") if one.first_timestamp else "",
+            "" if one.created_us is None else escape(time_of(one.created_us)[:19]),
             "" if one.sealed else "open",
         ]
         for one in found[first : first + NAMES]
     ]
-    return f"<h2>Segments: {len(found):,}</h2>{table('segments', columns, rows)}{pager(path, 'segment', first, len(found))}"
+    shown = table("segments", columns, rows) + pager(journal.path, "segment", first, len(found))
+    return f"<h2>Segments: {len(found):,}</h2>{shown}"
 
 
 def pager(path: str, kind: str, first: int, count: int) -> str:
@@ -125,11 +131,11 @@ class Change:
 
     def sequence(self) -> int:
         """Returns the sequence that the position means now."""
-        with jlog.Reader(self.path, start=position_of(self.position)) as reader:
+        with open_reader(self.path, start=position_of(self.position)) as reader:
             return reader.position
 
     def make(self) -> None:
-        journal = jlog.Journal(self.path, lock_timeout=LOCK_SECONDS)
+        journal = open_journal(self.path, lock_timeout=LOCK_SECONDS)
         sequence = self.sequence()
         if self.kind == SUBSCRIBER:
             journal.set_subscriber(self.name, sequence)
@@ -143,8 +149,9 @@ def place_of(change: Change) -> str:
 
 def confirmation(change: Change) -> str:
     """Says what the change will do. The form has the sequence, so that what is done is what was said."""
-    journal, sequence = jlog.Journal(change.path), change.sequence()
-    at = (journal.subscribers if change.kind == SUBSCRIBER else journal.checkpoints)([change.name]).get(change.name)
+    journal, sequence = open_journal(change.path), change.sequence()
+    only = ([change.name],) if isinstance(journal, jlog.Journal) else ()
+    at = (journal.subscribers if change.kind == SUBSCRIBER else journal.checkpoints)(*only).get(change.name)
     if at is None and change.kind == SUBSCRIBER:
         return failure(f"{change.path} has no subscriber {change.name!r}")
     now = f"It is at {at.sequence:,} now. " if at else "It does not exist yet. "
@@ -164,3 +171,7 @@ def confirmation(change: Change) -> str:
         f'<form action="/change" method="post">{"".join(field(*pair) for pair in fields.items())}'
         f'<button id="confirm">Yes</button> <a href="{address("state", change.path)}">No</a></form>',
     )
+
+
+if __name__ == "__main__":
+    serve(lists, (jlog.JournalError, OSError, ValueError))

@@ -221,9 +221,11 @@ def path_of(path: str, kind: str, name: str) -> str:
 
 
 def not_found(path: str, kind: str, name: str) -> LookupError:
-    there = ", ".join(names(path, kind)) or "none"
+    found = names(path, kind)
+    there = ", ".join(found[:FEW]) or "none"
+    more = f" and {len(found) - FEW:,} more" if len(found) > FEW else ""
     error = SubscriberNotFound if kind == SUBSCRIBER else CheckpointNotFound
-    return error(f"{path} has no {kind} {name!r}; there: {there}")
+    return error(f"{path} has no {kind} {name!r}; there: {there}{more}")
 
 
 def names(path: str, kind: str) -> list[str]:

@@ -88,10 +88,18 @@ class Segment:
         return None if last is None else last.clock_us
 
     @property
+    def created_us(self) -> int | None:
+        """Time of the clock when the segment was begun, which is read without a record; None where that is not known."""
+        return self._created_us_of(self.first_sequence)
+
+    @property
     def next_created_us(self) -> int | None:
         """Time of the clock when the next segment was begun; None where that is not known."""
+        return self._created_us_of(self.next_segment)
+
+    def _created_us_of(self, segment: int) -> int | None:
         try:
-            return SegmentFile(os.path.dirname(self.path), self.next_segment, self._meta.uuid).created_us
+            return SegmentFile(os.path.dirname(self.path), segment, self._meta.uuid).created_us
         except CorruptJournal:
             return None
 

@@ -26,6 +26,13 @@ WRITE = "import jlog, sys\nwith jlog.Writer(sys.argv[1]) as w:\n for n in range(
 @contextmanager
 def serving(*arguments: object, listen: str = "127.0.0.1:0") -> Iterator[str]:
     """Yields the address of a console."""
+    with running(*arguments, listen=listen) as (address, _):
+        yield address
+
+
+@contextmanager
+def running(*arguments: object, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, int]]:
+    """Yields the address and the PID of a console."""
     command = [*COMMAND, "console", "--listen", listen, *map(str, arguments)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -33,7 +40,7 @@ def serving(*arguments: object, listen: str = "127.0.0.1:0") -> Iterator[str]:
         found = re.fullmatch(r"Serving (http://[\d.]+:\d+)/\n", line)
         assert found, line
         try:
-            yield found[1]
+            yield found[1], process.pid
         finally:
             process.terminate()
         assert process.wait(HUNG_SECONDS) in (0, 143, -15)

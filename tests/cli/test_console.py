@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 import os
 import re
+import urllib.request
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from threading import Thread
 from urllib.parse import quote, urlencode
 
 import pytest
 
 import jlog
 from cli.command import run
-from cli.consoles import NAME, ask, page, post, serving
-from jlog.console import curves, pages, question, samples, state
-from patience import wait_until
+from cli.consoles import NAME, ask, page, post, running, serving
+from jlog.console import apart, curves, pages, samples
+from jlog.console.app import FOLLOWING
+from patience import HUNG_SECONDS, wait_until
 
 
 def test_only_this_machine_by_its_own_name_is_answered(console):
@@ -200,10 +206,11 @@ def test_sql_reads_journals_and_nothing_else(console, journals, statement, tmp_p
     assert ask(console + "/")[0] == 200
 
 
-def test_a_statement_that_takes_too_long_is_ended(journals, monkeypatch):
-    monkeypatch.setattr(question, "CPU_SECONDS", 1)
-    endless = "SELECT max(hash(range)) FROM range(1000000000000)"
-    assert "was ended" in asyncio.run(question.answer(endless, {}, None))["error"]
+def test_a_statement_that_takes_too_long_is_ended(monkeypatch):
+    monkeypatch.setattr(apart, "CPU_SECONDS", 1)
+    asked = {"statement": "SELECT max(hash(range)) FROM range(1000000000000)", "sources": {}, "parse": None}
+    with pytest.raises(apart.Refused, match="was ended"):
+        asyncio.run(apart.answer("jlog.console.question", "", asked))
 
 
 @pytest.mark.damage
@@ -314,21 +321,98 @@ def test_a_short_token_is_refused(tmp_path):
     assert "at least 16" in result.err
 
 
+# --- Hostile journals ---------------------------------------------------------------------------------------------------
+
+MANY = samples.MANY_SUBSCRIBERS * 3
+LARGE = 100 << 20
+CONSOLE_KIB = 90 << 10
+
+
+def many_subscribers(journals):
+    """One file has all these names, since only a file system with room for millions of files has them otherwise."""
+    jlog.Journal(journals / NAME).add_subscriber("s")
+    for number in range(MANY):
+        os.link(journals / NAME / "subscribers" / "s", journals / NAME / "subscribers" / f"s{number:07}")
+
+
+def most_kib(pid):
+    """Returns the most memory that the process has had at a time."""
+    return int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1])
+
+
+def test_many_subscribers_cost_the_console_no_memory(journals):
+    many_subscribers(journals)
+    with running(journals) as (console, pid):
+        wait_until(lambda: "very many" in ask(console + "/glance")[2])
+        text = ask(page(console, journals, "state", subscriber=MANY - 50))[2]
+        assert f"Subscribers: {MANY + 1:,}" in text
+        assert re.findall(r">s(\d+)</td>", text)[0] == f"{MANY - 51:07}"
+        assert most_kib(pid) < CONSOLE_KIB
+
+
+def test_large_records_cost_the_console_no_memory(journals):
+    with jlog.Writer(journals / "large") as writer:
+        writer.append(b"large " + bytes(LARGE), key=b"key")
+    with running(journals) as (console, pid):
+        with urllib.request.urlopen(page(console, journals, "tail", "large"), timeout=HUNG_SECONDS) as events:
+            assert events.readline() == b": nothing new\n"
+            with jlog.Writer(journals / "large") as writer:
+                writer.append(b"followed " + bytes(LARGE))
+            while not (line := events.readline()).startswith(b"data: "):
+                pass
+        assert json.loads(line[6:])[0][3].endswith(f"{LARGE + 9:,} bytes")
+        for more in ({}, {"grep": "large.*\0$"}):
+            assert f"{LARGE + 6:,} bytes" in ask(page(console, journals, journal="large", **more))[2]
+        assert "Segments: 2" in ask(page(console, journals, "state", "large"))[2]
+        assert most_kib(pid) < CONSOLE_KIB
+
+
+def test_a_pattern_that_never_ends_is_ended(journals, monkeypatch):
+    monkeypatch.setattr(apart, "CPU_SECONDS", 1)
+    with jlog.Writer(journals / "hostile") as writer:
+        writer.append(b"x" * 100)
+    asked = {"path": str(journals / "hostile"), "start": "begin", "grep": "(x+)+$y"}
+    with pytest.raises(apart.Refused, match="with a simpler pattern"):
+        asyncio.run(apart.answer("jlog.console.records", asked["path"], asked))
+
+
+def test_slow_pages_of_one_journal_keep_no_page_of_another_waiting(console, journals):
+    jlog.Writer(journals / "slow").close()
+    ask(page(console, journals, journal="slow"))  # it was created just now
+    slow = [Thread(target=in_vain, args=(console,), kwargs={"path": journals / "slow"}) for _ in range(6)]
+    for thread in slow:
+        thread.start()
+    for name in ("records", "state", "sql"):
+        assert ask(page(console, journals, name))[0] == 200
+    assert ">201</td>" in post(console, "sql", path=journals / NAME, statement="SELECT count(*) + 1 FROM journal")[2]
+    assert any(thread.is_alive() for thread in slow)
+
+
+def in_vain(console, path):
+    """Asks what takes more than ten seconds of CPU time, until the console ends."""
+    with suppress(OSError, http.client.HTTPException):
+        post(console, "sql", path=path, statement="SELECT max(hash(range)) FROM range(1000000000000)")
+
+
+def test_only_some_pages_follow_at_a_time(console, journals):
+    with ExitStack() as stack:
+        for number in range(FOLLOWING + 1):
+            url = page(console, journals, "tail")
+            events = stack.enter_context(urllib.request.urlopen(url, timeout=HUNG_SECONDS))
+            assert events.readline().startswith(b": nothing" if number < FOLLOWING else b"data: [[")
+    wait_until(lambda: follows(page(console, journals, "tail")))
+
+
+def follows(url):
+    with urllib.request.urlopen(url, timeout=HUNG_SECONDS) as events:
+        return events.readline().startswith(b": nothing")
+
+
 # --- What is known without a disk ---------------------------------------------------------------------------------------
 
 
-def test_a_journal_that_does_not_answer_keeps_no_other_page(console, journals):
-    (journals / "hung").mkdir()
-    os.mkfifo(journals / "hung" / "journal.meta")
-    wait_until(lambda: ">200</td>" in ask(console + "/glance")[2] and "hung" in ask(console + "/glance")[2])
-    assert ask(page(console, journals))[0] == 200
-    (journals / "hung" / "journal.meta").unlink()
-
-
-def test_too_many_subscribers_to_look_at_leave_the_rest_known(journals, monkeypatch):
-    monkeypatch.setattr(samples, "MANY_SUBSCRIBERS", 5)
-    for number in range(6):
-        jlog.Journal(journals / NAME).add_subscriber(f"s{number}")
+def test_too_many_subscribers_to_look_at_leave_the_rest_known(journals):
+    many_subscribers(journals)
     watched = samples.Watched(str(journals / NAME))
     watched.look()
     assert watched.looks[-1].end == 200
@@ -346,10 +430,10 @@ def test_the_curves_show_what_was_appended_and_what_lags(journals):
     ((_, rate),) = watched.rates()
     assert rate > 0
     assert [lag for _, lag in watched.lags()] == [200, 250]
-    assert "now 250 records" in state.curves(watched)
+    assert "now 250 records" in pages.curves(watched)
     jlog.Journal.delete(journals / NAME)
     watched.look()
-    assert 'class="bad"' in state.curves(watched)
+    assert 'class="bad"' in pages.curves(watched)
 
 
 def test_a_peak_of_one_look_is_in_the_curve():

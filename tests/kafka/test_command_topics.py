@@ -6,16 +6,17 @@ import json
 import re
 import subprocess
 import threading
+import urllib.request
 from urllib.parse import urlencode
 
 import pytest
 
 import jlog
 from cli.command import do, run, run_on_terminal
-from cli.consoles import ask, serving
+from cli.consoles import ask, post, serving
 from kafka.processes import TOOL
 from kafka.witness import numbered
-from patience import wait_until
+from patience import HUNG_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ def test_tail_follows_a_topic(url, witness, topic):
         following.communicate()
 
 
-def test_the_console_has_a_line_for_each_partition_of_a_topic(witness, topic, tmp_path):
+def test_the_console_has_a_line_for_each_partition_of_a_topic_and_its_pages(witness, topic, tmp_path):
     url = witness.make(topic, partitions=2)
     do("append", f"{url}?partition=1", stdin=b"0\n1\n2\n")
     do("subscriber", "add", f"{url}?partition=1", f"{topic}-billing")
@@ -193,8 +194,19 @@ def test_the_console_has_a_line_for_each_partition_of_a_topic(witness, topic, tm
     with serving(tmp_path, url) as console:
         wait_until(lambda: "…" not in ask(f"{console}/glance")[2])
         text = re.sub(r"<[^>]+>+", " ", ask(f"{console}/glance")[2])
-        wanted = urlencode({"path": f"{url}?partition=1"})
-        assert all(ask(f"{console}/{page}?{wanted}")[0] == 404 for page in ("records", "state", "sql"))
+        partition = f"{url}?partition=1"
+        records = ask(f"{console}/records?{urlencode({'path': partition, 'start': 1, 'grep': '[1-9]'})}")[2]
+        assert re.findall(r'class="value">(\d)</td>', records) == ["1", "2"]
+        state = ask(f"{console}/state?{urlencode({'path': partition})}")[2]
+        assert re.search(rf"{topic}-billing</td><td[^>]*>0</td><td[^>]*>3</td>", state)
+        found = post(console, "sql", path=partition, statement="SELECT count(*) + 39 FROM journal")[2]
+        assert ">42</td>" in found
+        with urllib.request.urlopen(f"{console}/tail?{urlencode({'path': partition})}", timeout=HUNG_SECONDS) as events:
+            assert events.readline() == b": nothing new\n"
+            do("append", partition, stdin=b"followed\n")
+            while not (line := events.readline()).startswith(b"data: "):
+                pass
+        assert "followed" in json.loads(line[6:])[0]
     assert re.findall(rf"{re.escape(url)}\?partition=(\d)\s+(\d+)\s+(\d+)\s+(\d+)\s", text) == [
         ("0", "0", "0", "0"),
         ("1", "3", "1", "3"),

@@ -44,7 +44,8 @@ def console(directories: tuple[str, ...], listen: str, allow_changes: bool, toke
     from elsewhere. Without a token only this machine is answered, and each of its users: for another one, use
     `ssh -L 8080:127.0.0.1:8080 HOST`. Needs the extra pyjlog[console], and [sql] for SQL.
 
-    DIR may be kafka://HOST:PORT or kafka://HOST:PORT/TOPIC: each partition has a line among the journals.
+    DIR may be kafka://HOST:PORT or kafka://HOST:PORT/TOPIC: each partition has a line among the journals, and
+    the same pages.
 
     \b
     Examples:
