@@ -182,7 +182,7 @@ cdef class Writer(Appender):
                 if sequence >= 0:
                     if page.sync_mode != JLOG_SYNC_APPEND:
                         return jlog_number(sequence)
-                    return self.durable(self.attachment, jlog_number(sequence), self.deadline())
+                    return self.durable(self.attachment, jlog_number(sequence), None)
         if timestamp is not None:
             timestamp_us = time_us_of(timestamp, timestamp_us)
         if id is not None:
@@ -228,10 +228,13 @@ cdef class Writer(Appender):
 
     cdef object durable(self, Attachment attachment, sequence, Deadline deadline):
         """Syncs the records that a call with sync="append" has appended from `sequence` on. Returns `sequence`. Where there is
-        no memory for the sync, or for the text of its error, it tries again: a MemoryError says that nothing was appended."""
+        no memory for the sync, or for the text of its error, it tries again: a MemoryError says that nothing was appended.
+        `deadline`: None begins one."""
         while True:
             try:
                 try:
+                    if deadline is None:
+                        deadline = self.deadline()
                     attachment.make_durable(deadline)
                     return sequence
                 except (JournalLocked, JournalMoved, OSError) as error:
@@ -261,7 +264,7 @@ cdef class Writer(Appender):
                 if sequence >= 0:
                     if not waits or page.sync_mode != JLOG_SYNC_APPEND:
                         return jlog_number(sequence)
-                    return self.durable(self.attachment, jlog_number(sequence), self.deadline())
+                    return self.durable(self.attachment, jlog_number(sequence), None)
         return self.append_body(body, None, waits)
 
     def extend(self, values, /, keys=None, headers=None, timestamps_us=None, state=None):

@@ -46,7 +46,7 @@ def faults(most: int = ALLOCATIONS) -> list[tuple[int, int]]:
 
 def append(root: Path, sync: str) -> None:
     """A call that raises has appended nothing; a call that returns has."""
-    with jlog.Writer(root / "j", sync=sync) as writer, jlog.Reader(root / "j") as reader:
+    with jlog.Writer(root / "j", sync=sync, lock_timeout=60) as writer, jlog.Reader(root / "j") as reader:
         for number, (at, count) in enumerate(faults()):
             value = b"%d" % number
             calls = [lambda: writer.append(value), lambda: writer.append(value, key=b"k"), lambda: writer.extend([value])]  # noqa: B023
