@@ -131,7 +131,11 @@ class Scan:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns all records, in memory. Needs pandas and pyarrow."""
-        return self.to_arrow().to_pandas()
+        table = self.to_arrow()
+        try:
+            return table.to_pandas()
+        except ModuleNotFoundError as error:
+            raise ImportError(f"to_pandas() needs {error.name}: pip install pandas") from None
 
     def to_polars(self) -> polars.LazyFrame:
         """Returns a LazyFrame. Only the columns that a query needs are read, only the ranges of sequence and timestamp that its
