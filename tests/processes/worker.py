@@ -300,8 +300,9 @@ def look_at_values(path: str, found: dict[str, Any]) -> None:
 
 def look_backward(path: str, found: dict[str, Any]) -> None:
     with jlog.Reader(path, start="end") as reader:
-        back = reader.read_backward(1 << 30)
-        found["backward"] = [[record.sequence, record.value.decode("latin-1")] for record in reversed(back)]
+        found["backward"] = []
+        while back := reader.read_backward(1 << 30):
+            found["backward"][:0] = [[record.sequence, record.value.decode("latin-1")] for record in reversed(back)]
 
 
 def look_at_journal(path: str, found: dict[str, Any]) -> None:
