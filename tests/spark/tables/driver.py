@@ -106,6 +106,14 @@ class Verbs:
             table = IcebergTable(self._spark, place)._load()
             table.manageSnapshots().rollbackTo(table.currentSnapshot().parentId()).commit()
 
+    def evolve(self, kind: str, place: str) -> None:
+        """Adds a column, as a user does."""
+        if kind == "delta":
+            self.sql(f"ALTER TABLE delta.`{place}` ADD COLUMNS (note STRING)")
+        else:
+            text = self._spark.sparkContext._jvm.org.apache.iceberg.types.Types.StringType.get()  # type: ignore[union-attr]
+            IcebergTable(self._spark, place)._load().updateSchema().addColumn("note", text).commit()
+
     def write_at_once(self, kind: str, place: str, pipelines: list[str]) -> list[str]:
         """Has pipelines that all have found the table free add a batch in the same moment. Returns the errors."""
         tables = [Verbs(self._spark.newSession(), self._folder)._table(kind, place, pipeline) for pipeline in pipelines]

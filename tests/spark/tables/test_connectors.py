@@ -56,6 +56,17 @@ def test_other_writers_and_compaction_hide_no_batch(tables: TableDriver, tmp_pat
     assert ids(tables, table) == [*range(40), *range(100, 140)]
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_column_that_a_user_adds_hides_no_batch(tables: TableDriver, tmp_path: Path, kind: str) -> None:
+    table = kind, str(tmp_path / "table")
+    tables.add(*table, "p", (0, "aa"), COLUMNS)
+    tables.evolve(*table)
+    assert tables.add(*table, "p", (0, "aa"), COLUMNS) == [20, False]
+    assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
+    assert ids(tables, table) == list(range(40))
+    assert {row["note"] for row in tables.rows(*table)} == {None}
+
+
 @pytest.mark.exhaustive
 def test_a_batch_comes_again_after_its_files_were_joined_and_removed(tables: TableDriver, tmp_path: Path) -> None:
     table = "delta", str(tmp_path / "table")
