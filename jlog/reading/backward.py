@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from jlog._core.records.record import Record
-from jlog.errors import CorruptJournal
+from jlog.errors import CorruptJournal, JournalError
 from jlog.reading.sources import RecordSource, seek_before_the_end
 from jlog.storage.damage import Damage
 
@@ -83,6 +83,14 @@ class BackwardReading:
                     break
                 records += batch
             except CorruptJournal as error:
-                met = _Met(error, self._source.skip_damage(), min(int(cursor.reached), end))
+                met = _Met(error, self._skip(error), min(int(cursor.reached), end))
                 records.clear()
         return [record for record in records if start <= record.sequence < end], met
+
+    def _skip(self, error: CorruptJournal) -> Damage:
+        try:
+            return self._source.skip_damage()
+        except CorruptJournal:
+            raise
+        except JournalError:
+            raise error from None  # it is not that of a block: the control page says what is not so
