@@ -285,6 +285,8 @@ class Worker:
         """Ends run() and the iterations of this worker, in any thread, once what they hold is finished, and those that begin
         later at once: to go on, open another worker."""
         self._source.stopped = True
+        if self._pid != os.getpid():
+            return  # another thread of the parent may have held what wake() needs
         self._source.ring()
         if self._run is not None:
             self._run.wake()

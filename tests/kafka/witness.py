@@ -85,7 +85,8 @@ class Witness:
             code = error.args[0].code()
             if code == KafkaError.TOPIC_ALREADY_EXISTS:
                 return True
-            if code not in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT):
+            fenced = code == KafkaError.INVALID_REPLICATION_FACTOR and "fenced" in error.args[0].str()  # it has just started
+            if code not in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT) and not fenced:
                 raise
             return False
         return True

@@ -322,7 +322,8 @@ class TopicWorker:
             _log.warning("%s", lost)
 
     def stop(self) -> None:
-        """Ends run() and the iterations of this worker, in any thread, once what they hold is finished."""
+        """Ends run() and the iterations of this worker, in any thread, once what they hold is finished, and those that begin
+        later at once: to go on, open another worker."""
         self._source.stopped = True
         if self._run is not None:
             self._run.wake()
