@@ -22,6 +22,7 @@ WAIT_SECONDS = 240.0  # for a process that waits, as for a disk
 MEMORY_BYTES = 4 << 30  # of a process: enough for the largest record, and a copy of it
 LINE_BYTES = 64 << 20
 PR_SET_PDEATHSIG = 1
+NO_MEMORY = 12  # the exit code of a process that has none left
 AT_ONCE, AT_ONCE_OF_ONE = 8, 2  # answers: of all journals, and of one, so that a slow one leaves room for others
 TOO_LONG = (
     "This took more than {} seconds of CPU time, and was ended. Ask for fewer records: from a later position, with a simpler "
@@ -31,6 +32,7 @@ WAITED = "There was no answer within {:.0f} seconds, and the work was ended: doe
 TOO_LARGE = (
     "This needed more memory than the console gives to a page, {} GiB, and was ended; use `jlogtool dump` or `jlogtool sql`."
 )
+BROKEN = "The work ended with exit code {} and without an answer; the console's stderr has the reason."
 
 _places = asyncio.Semaphore(AT_ONCE)
 _places_of: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE_OF_ONE))
@@ -71,11 +73,19 @@ async def answer(module: str, path: str, asked: dict[str, Any]) -> Any:
         except asyncio.TimeoutError:
             raise Refused(WAITED.format(WAIT_SECONDS)) from None
         except ValueError:
-            too_long = await work.wait() == -signal.SIGXCPU
-            raise Refused(TOO_LONG.format(CPU_SECONDS) if too_long else TOO_LARGE.format(MEMORY_BYTES >> 30)) from None
+            raise Refused(_reason_for(await work.wait())) from None
     if "error" in found:
         raise Refused(found["error"])
     return found["found"]
+
+
+def _reason_for(exit_code: int) -> str:
+    """Returns the reason why the process has ended without an answer."""
+    if exit_code == -signal.SIGXCPU:
+        return TOO_LONG.format(CPU_SECONDS)
+    if exit_code in (NO_MEMORY, -signal.SIGKILL, -signal.SIGABRT):
+        return TOO_LARGE.format(MEMORY_BYTES >> 30)
+    return BROKEN.format(exit_code)
 
 
 async def lines(work: asyncio.subprocess.Process) -> AsyncIterator[dict[str, Any]]:
@@ -102,7 +112,7 @@ def serve(work: Callable[..., Iterable[Any]], wrong: tuple[type[Exception], ...]
     except wrong as error:
         say({"error": str(error)})
     except MemoryError:
-        sys.exit(1)  # without a line: answer() says it
+        sys.exit(NO_MEMORY)  # without a line: answer() says it
 
 
 def say(line: dict[str, Any]) -> None:

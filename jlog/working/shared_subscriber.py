@@ -24,6 +24,7 @@ BACKOFF_MAX = 10 * 365 * 86_400.0
 
 def check_options(path: str, given: dict[str, Any]) -> dict[str, Any]:
     """Returns the options that are given for workers of the journal at `path`, checked, as they are stored."""
+    # Without items(): where there is no memory for a pair, CPython 3.11 crashes in it. Below, too.
     found = {name: given[name] for name in given if given[name] is not None}
     check_choice("order", found.get("order", "any"), ("any", "key"))
     for name, most in (("max_attempts", (1 << 32) - 1), ("window", WINDOW_MAX)):

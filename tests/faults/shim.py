@@ -104,6 +104,16 @@ def disarm_memory() -> int:
     return int(_library().shim_disarm_memory())
 
 
+def end_starving() -> None:
+    """Ends what arm_memory() began, also where this has to allocate first."""
+    while True:
+        try:
+            disarm_memory()
+        except MemoryError:
+            continue
+        return
+
+
 def arm_memory_of_others(at: int, count: int) -> None:
     """`count` allocations of the threads that are not spared fail, from the `at`-th on."""
     _library().shim_arm_memory_of_others(at, count)

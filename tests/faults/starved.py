@@ -25,19 +25,9 @@ def starved(call: Callable[[], Any], at: int, count: int) -> Any:
             shim.arm_memory(at, count)
             return call()
         finally:
-            disarm()
+            shim.end_starving()
     except MemoryError as error:
         return error
-
-
-def disarm() -> None:
-    """Ends what arm_memory() began, also where this has to allocate first."""
-    while True:
-        try:
-            shim.disarm_memory()
-        except MemoryError:
-            continue
-        return
 
 
 def faults(most: int = ALLOCATIONS) -> list[tuple[int, int]]:

@@ -89,7 +89,7 @@ class Raising:
                 shim.arm_memory(at, count)
                 return function()
             finally:
-                _disarm()
+                shim.end_starving()
         except (MemoryError, RuntimeError, SystemError) as error:
             if not isinstance(error, MemoryError) and not str(error).startswith(PYTHONS_OWN):
                 raise
@@ -114,13 +114,3 @@ class Raising:
         if not within:
             reader.seek(before)
         return None
-
-
-def _disarm() -> None:
-    """Ends what arm_memory() began, also where this has to allocate first."""
-    while True:
-        try:
-            shim.disarm_memory()
-        except MemoryError:
-            continue
-        return

@@ -212,9 +212,10 @@ class TopicWriter:
                 f"{self._rules.max_message_bytes} (max.message.bytes), with all that surrounds them"
             )
         time_us = None if timestamp_us is None else index(timestamp_us)
-        reason = self._rules.refusal(NewRecord(data, name, tuple(pairs), time_us), name)
-        if reason:  # the broker would refuse the whole batch, later
-            raise ValueError(f"{self._partition.url}: the topic would refuse the record: {reason}")
+        if time_us is not None or self._rules.needs_key:  # the broker would refuse the whole batch, later
+            reason = self._rules.refusal(NewRecord(data, name, tuple(pairs), time_us), name)
+            if reason:
+                raise ValueError(f"{self._partition.url}: the topic would refuse the record: {reason}")
         time_ms = 0 if time_us is None else milliseconds(time_us)
         return self._partition.name, data, name, self._partition.number, None, None, time_ms, pairs
 
