@@ -51,7 +51,7 @@ class BackwardReading:
         met, self._met = self._met, None
         if met is None or met.next_sequence != self._source.cursor.position:
             return None
-        with suppress(CorruptJournal):  # what it cannot find is where it stands
+        with suppress(CorruptJournal):  # the position is set all the same
             seek_before_the_end(self._source, met.lost.first_sequence)
         return met.lost
 
@@ -93,4 +93,4 @@ class BackwardReading:
         except CorruptJournal:
             raise
         except JournalError:
-            raise error from None  # it is not that of a block: the control page says what is not so
+            raise error from None  # no block is damaged, but the control page: there is nothing to skip

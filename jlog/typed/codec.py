@@ -42,7 +42,7 @@ class Codec(Protocol):
 
 
 def check_codec(codec: Codec | None, needed: str) -> Codec | None:
-    """Returns the codec. Raises TypeError for what has no such method, or is a class whose objects are meant."""
+    """Returns the codec. Raises TypeError for an object without the method `needed`, and for a class in place of its codec."""
     if codec is None or (not isinstance(codec, type) and callable(getattr(codec, needed, None))):
         return codec
     name = codec.__name__ if isinstance(codec, type) else "Order"

@@ -80,14 +80,14 @@ class TypesCodec:
         return found
 
     def _check_first(self, name: str, before: list[dict[str, Any]], state: Mapping[bytes, bytes], path: str) -> None:
-        """Refuses another type in the place of the first one, though it looks the same: records without a name would be taken
-        for it, or its records for the other."""
+        """Raises SchemaConflict where another type takes the place of the first one, though it looks the same: readers would
+        take the records of one for those of the other."""
         is_other = name not in map(name_of, before)
         if is_other and (before if len(self._types) > 1 else STATE_KEY + name.encode() in state):
             first = f" ({name_of(before[-1])})" if before else ""
             raise SchemaConflict(
-                f"{path}: readers take records that do not name their type for the first of its types{first}, and not for "
-                f"{name}; open it with that type first"
+                f"{path}: readers take a record without the name of its type for the first of its types{first}, and not for "
+                f"{name}; give that type first"
             )
 
     def _agreeing(self, shape: dict[str, Any], before: list[dict[str, Any]], type_: Any, path: str) -> list[dict[str, Any]]:

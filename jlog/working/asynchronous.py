@@ -32,7 +32,7 @@ class _Request:
             self.future.set_result(tasks)
 
     def abandon(self) -> None:
-        """Lets the tasks be given back, those too that have just come."""
+        """Gives the tasks back, also those that have just come."""
         if not self.future.cancel() and self.future.exception() is None:
             give_back(self.future.result())
 

@@ -22,7 +22,7 @@ from jlog.system.threads import start_thread
 THREADS_MAX = 10_000
 NEVER_RUN = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
 NOT_RUN = (
-    "handle is a coroutine or a generator function, of which a call runs nothing: for coroutines use "
+    "handle is a coroutine or generator function, and calling it runs nothing; for coroutines use "
     "`async for task in worker.tasks_async()`"
 )
 

@@ -99,7 +99,7 @@ def _beginning(text: str, time_format: str) -> datetime:
 
 
 def _check_format(time_format: str) -> None:
-    """Raises an error of usage for a format that fits no text at all."""
+    """Raises an error of usage for a format that strptime does not know."""
     try:
         datetime.strptime("", time_format)  # noqa: DTZ007
     except ValueError as error:
