@@ -85,7 +85,7 @@ QUEUES = (
     Panel("records put a second, one a call (logarithmic)", ("put",), "put a second"),
     Panel("records taken and finished a second, one a call (logarithmic)", ("take",), "taken and finished a second"),
 )
-STEADY = ("jlog", "multiprocessing.Queue")
+STEADY = ("jlog", "multiprocessing.SimpleQueue")
 RIVAL_PANELS = {
     "latency": tuple(
         Panel(
