@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # signatures
 REPOSITORY = "https://git.example.org/jlog"
 WORD_MAX = 30  # characters
 ARGUMENT = re.compile(r"([a-z_]+(?:, [a-z_]+)*): ")
+SCORER = Path(__file__).with_name("scorer.js")
+MEANT = dict(re.findall(r'^  "?([a-z-]+)"?: "(.*)",$', SCORER.read_text(encoding="utf-8"), re.MULTILINE))
 
 project = "jlog"
 author = "The jlog authors"
@@ -20,7 +22,7 @@ copyright = "The jlog authors"
 release = version = installed_version("pyjlog")
 
 extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton", "sphinx.ext.autodoc", "signatures"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["command-line.md"]  # the pages that include its parts are in its place
 suppress_warnings = ["myst.header"]  # a part begins below the level of its heading
@@ -34,9 +36,12 @@ html_theme = "furo"
 html_title = f"jlog {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_search_scorer = str(Path(__file__).with_name("scorer.js"))
+html_search_scorer = str(SCORER)
 html_logo = html_favicon = "static/logo.svg"
+BLUE, LIGHT_BLUE = "#1f5fae", "#7db4f7"  # of the drawings
 html_theme_options = {
+    "light_css_variables": {"color-brand-primary": BLUE, "color-brand-content": BLUE},
+    "dark_css_variables": {"color-brand-primary": LIGHT_BLUE, "color-brand-content": LIGHT_BLUE},
     "source_edit_link": REPOSITORY + "/edit/main/docs/{filename}",
     "source_view_link": REPOSITORY + "/blob/main/docs/{filename}",
 }
@@ -47,12 +52,19 @@ copybutton_prompt_is_regexp = True
 def setup(app):
     app.connect("autodoc-process-docstring", list_arguments)
     app.connect("autodoc-process-docstring", show_programs)
+    app.connect("doctree-read", add_words)
     app.connect("doctree-read", find_short_code)
     app.connect("source-read", name_repository)
 
 
 def name_repository(_app, _page, source):
     source[0] = source[0].replace("ADDRESS-OF-THE-SOURCES", REPOSITORY)
+
+
+def add_words(app, doctree):
+    """Lets the search find the page by the words that scorer.js says readers mean it by."""
+    if words := MEANT.get(app.env.docname):
+        doctree.append(nodes.meta(name="keywords", content=", ".join(words.replace(",", "").split())))
 
 
 def find_short_code(_app, doctree):
