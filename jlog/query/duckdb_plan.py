@@ -1,8 +1,9 @@
 """The columns, and the ranges of sequence and timestamp, that DuckDB needs of each scan for a statement.
 
 DuckDB itself says that: it plans the statement over empty tables that have the columns of the scans. Whatever its optimizer has
-moved into the reading of a table holds for every row that the statement uses from there. A condition that is not understood
-here narrows nothing, and DuckDB checks all conditions again on the records that are read.
+moved into the reading of a table holds for every row that the statement uses from there, and it has computed all that depends
+on no row, such as now() - INTERVAL 1 hour. A condition that is not understood here narrows nothing, and DuckDB checks all
+conditions again on the records that are read.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def plan(connection: duckdb.DuckDBPyConnection, statement: str, scans: Mapping[s
     if len(connection.extract_statements(statement)) != 1:
         return {}
     for name, scan in scans.items():
+        connection.unregister(name)  # a former statement's scan has the table's name
         connection.register("jlog_without_records", scan.without_records())
         connection.execute(f"CREATE TEMP TABLE {_quoted(name)} AS FROM jlog_without_records")
     connection.unregister("jlog_without_records")

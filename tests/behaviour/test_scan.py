@@ -245,6 +245,15 @@ def test_polars_reads_only_the_columns_that_it_needs(timed, read):
         ("select count(*) from app where not (sequence < 995)", 5, 1000, {"sequence"}),
         ("select count(*) from app where sequence > (select 990)", 9, 1000, {"sequence"}),
         ("select count(*) from app where sequence = 5 and sequence = 6", 0, 0, set()),
+        ("select count(*) from app where sequence < 3 + length('five')", 7, 7, {"sequence"}),
+        ("select count(*) from app where timestamp between make_timestamptz(1795608000000000) and to_timestamp(1795608003)",
+         4, 300, {"sequence", "timestamp"}),
+        ("select count(*) from app where timestamp >= timestamptz '2026-11-25 12:00:00+00' + interval 990 seconds", 10, 10,
+         {"sequence", "timestamp"}),
+        ("select count(*) from app where timestamp > timestamp '2026-11-25 00:00' + to_seconds(43200 + 989)", 10, 10,
+         {"sequence", "timestamp"}),
+        ("select count(*) from app where timestamp < now() - interval 100 years", 0, 0, {"sequence", "timestamp"}),
+        ("select count(*) from app where sequence >= floor(random())", 1000, 1000, {"sequence"}),
         ("select count(*) from app", 1000, 1000, {"sequence"}),
     ],
 )  # fmt: skip
@@ -254,6 +263,15 @@ def test_a_statement_reads_only_the_columns_and_the_range_that_it_needs(timed, r
     assert found.fetchall() == [(expected,)]
     assert read()[0] <= most
     assert read()[1] <= columns
+
+
+def test_each_statement_of_a_connection_is_narrowed(timed, read):
+    connection = duckdb.connect()
+    for sequence in range(3):
+        statement = f"select count(*) from app where sequence = {sequence}"
+        assert duckdb_plan.execute(connection, statement, {"app": jlog.scan(timed)}).fetchall() == [(1,)]
+        connection.commit()
+    assert read() == (3, {"sequence"})
 
 
 def test_now_is_the_same_where_a_statement_is_planned_and_where_it_runs(path, writer, monkeypatch):

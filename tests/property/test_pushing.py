@@ -46,6 +46,27 @@ def times(chance):
     return BASE + timedelta(microseconds=chance.randrange(-60, RECORDS * 10 + 60))
 
 
+# Constants in every form, and what is no constant: random() is another one for each row, but within (0, 1).
+SEQUENCES = ["{}", "{}.5", "({} + 1)", "'{}'", "{}::hugeint", "least({}, 99)", "length('{}')", "({} + floor(random()))"]
+TIMES = [
+    "{}",
+    "timestamptz {}",
+    "({}::timestamptz + interval 5 microseconds)",
+    "make_timestamptz({1})",
+    "to_timestamp({1} / 1000000.0)",
+    "make_timestamp({1})",
+    "make_timestamp_ns({1} * 1000 + 500)",
+    "date_trunc('second', {}::timestamptz)",
+    "{}::timestamptz::date",
+    "(date '2026-11-25' + to_microseconds({1} % 86400000000))",
+    "(now() - interval 1 hour)",
+    "('epoch'::timestamptz + to_microseconds({1}))",
+    "(make_timestamptz({1}) + to_microseconds(floor(random())::bigint))",
+    "(select make_timestamptz({1}))",
+    "'infinity'::timestamptz",
+]
+
+
 def sql_of(chance, depth):
     """A random condition."""
     kind = chance.randrange(10 if depth else 7)
@@ -56,17 +77,20 @@ def sql_of(chance, depth):
 
     def literal():
         if column == "sequence":
-            return chance.choice(["{}", "{}.5", "({} + 1)", "'{}'"]).format(chance.randrange(-2, RECORDS + 3))
+            return chance.choice(SEQUENCES).format(chance.randrange(-2, RECORDS + 3))
         zone = chance.choice([timezone.utc, timezone(timedelta(hours=5, minutes=30))])
-        text = f"'{times(chance).astimezone(zone).isoformat(sep=' ')}'"
-        return chance.choice([text, f"timestamptz {text}", f"({text}::timestamptz + interval 5 microseconds)"])
+        at = times(chance)
+        us = (at - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+        return chance.choice(TIMES).format(f"'{at.astimezone(zone).isoformat(sep=' ')}'", us)
 
     if kind == 0:
         return f"{column} {chance.choice(['', 'NOT '])}BETWEEN {literal()} AND {literal()}"
     if kind == 1:
         return f"{column} IN ({literal()}, {literal()}, {literal()})"
     if kind == 2:
-        return chance.choice(["value = 'v1'::blob", "key IS NULL", "sequence % 3 = 1", "timestamp::date = '2026-11-25'"])
+        other = ["value = 'v1'::blob", "key IS NULL", "sequence % 3 = 1", "timestamp::date = '2026-11-25'", "random() < 2"]
+        epoch_us, sequence = BASE_US + chance.randrange(RECORDS * 10), chance.randrange(RECORDS)
+        return chance.choice([*other, f"epoch_us(timestamp) > {epoch_us}", f"sequence + 1 < {sequence}"])
     if kind == 3:
         return f"{literal()} {chance.choice(list(OPERATORS))} {column}"
     return f"{column} {chance.choice(list(OPERATORS))} {literal()}"
