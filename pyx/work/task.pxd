@@ -4,6 +4,11 @@ from jlog._core.read.cursor cimport Cursor
 from jlog._core.records.record cimport Record
 from jlog._core.work.window cimport Window, jlog_entry, jlog_taken
 
+cdef enum State:
+    HELD
+    DONE
+    LOST
+
 cdef class Task(Record):
     cdef TaskHolder holder
     cdef uint64_t stamp  # of its handing out

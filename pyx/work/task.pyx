@@ -29,12 +29,6 @@ cdef enum:
     AT_ONCE = 1024  # records finished with the lock taken once
     RETRY_US = 1_000_000  # a record that cannot be read, or rejected, is tried again after so long
 
-cdef enum State:
-    HELD
-    DONE
-    LOST
-
-
 cdef class Task(Record):
     """A record that this worker has taken, and that no other one gets while it lives and the lease runs."""
 

@@ -15,7 +15,7 @@ from jlog._core.read.position cimport begin_use, end_use
 from jlog._core.records.record cimport fill_record
 from jlog._core.system.atomic cimport jlog_futex_wait, jlog_load32_acquire, jlog_try_lock
 from jlog._core.system.lock cimport Deadline
-from jlog._core.work.task cimport Task, TaskHolder
+from jlog._core.work.task cimport HELD, LOST, Task, TaskHolder
 from jlog._core.work.window cimport (
     Window,
     boot_us,
@@ -105,6 +105,7 @@ cdef class TaskSource(TaskHolder):
         """Takes what there is now."""
         cdef list tasks = []
         cdef Window window = self.window
+        cdef int64_t lease_end_us = boot_us() + self.lease_us
         window.check()  # in a child of a fork the lock may be held by a thread that only the parent has
         if not self.reading.acquire(False):
             self.reading.acquire()
@@ -125,7 +126,21 @@ cdef class TaskSource(TaskHolder):
             raise
         finally:
             self.reading.release()
+        if self.lease_us and boot_us() >= lease_end_us:
+            self.drop_lost(tasks)
         return tasks
+
+    cdef int drop_lost(self, list tasks) except -1:
+        """Drops what others have taken already, because the look lasted longer than the lease. The same record may be among
+        the tasks twice then."""
+        cdef Task task
+        self.window.lock()
+        for task in tasks:
+            if self.entry_of(task) == NULL:
+                task.state = LOST
+        self.window.unlock()
+        tasks[:] = [task for task in tasks if task.state == HELD]
+        return 0
 
     cdef int look_in_turn(self, list tasks, Py_ssize_t most) except -1:
         cdef Window window = self.window

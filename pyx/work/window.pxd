@@ -120,7 +120,7 @@ cdef class Window:
     cdef uint32_t capacity  # of the file, as far as it was checked
     cdef uint32_t owner  # our worker slot + 1
     cdef object lock_timeout
-    cdef bint burying
+    cdef uint32_t burying  # slot + 1 of the dead worker whose byte a thread of this worker holds
     cdef int64_t looked_us  # when this worker looked for dead ones last
 
     cdef int check(self) except -1

@@ -283,26 +283,24 @@ cdef class Window:
     cdef bint bury_the_dead(self, int64_t now_us) except -1:
         """Frees what dead workers have. Returns whether there was anything."""
         cdef uint32_t slot, freed = 0
-        if self.burying:
+        if self.burying != 0:
             return False
-        self.burying = True
         self.looked_us = self.page.looked_us = now_us
-        try:
-            for slot in range(JLOG_WORKERS_MAX):
-                if self.page.slots[slot].pid == 0 or slot + 1 == self.owner:
-                    continue
-                if self.locks.try_lock(F_WRLCK, SLOT_BYTE + slot, 1) != 0:
-                    continue
-                try:
-                    self.lock()
-                    freed += jlog_window_bury(self.page, slot + 1, now_us)
-                    if self.page.scout == slot + 1:
-                        self.page.scout = 0
-                    self.unlock()
-                finally:
-                    self.locks.unlock(SLOT_BYTE + slot, 1)
-        finally:
-            self.burying = False
+        for slot in range(JLOG_WORKERS_MAX):
+            if self.page.slots[slot].pid == 0 or slot + 1 == self.owner:
+                continue
+            if self.locks.try_lock(F_WRLCK, SLOT_BYTE + slot, 1) != 0:
+                continue
+            self.burying = slot + 1
+            try:
+                self.lock()
+                freed += jlog_window_bury(self.page, slot + 1, now_us)
+                if self.page.scout == slot + 1:
+                    self.page.scout = 0
+                self.unlock()
+            finally:
+                self.burying = 0
+                self.locks.unlock(SLOT_BYTE + slot, 1)
         return freed != 0
 
     # --- The lock --------------------------------------------------------------------------------------------------
@@ -383,12 +381,13 @@ cdef class Window:
         if dead > JLOG_WORKERS_MAX:  # no worker has stored that
             self.page.unrepaired = 1
             return jlog_take_word(&self.page.lock, dead, self.owner)
-        if self.locks.try_lock(F_WRLCK, SLOT_BYTE + dead - 1, 1) != 0:
+        if dead != self.burying and self.locks.try_lock(F_WRLCK, SLOT_BYTE + dead - 1, 1) != 0:
             return False
         won = jlog_take_word(&self.page.lock, dead, self.owner)
         if won:
             self.page.unrepaired = 1
-        self.locks.unlock(SLOT_BYTE + dead - 1, 1)
+        if dead != self.burying:  # the thread that buries needs the byte until it has done so
+            self.locks.unlock(SLOT_BYTE + dead - 1, 1)
         return won
 
     cdef int repair(self) noexcept:

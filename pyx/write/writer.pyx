@@ -28,7 +28,7 @@ from jlog._core.records.rows cimport body_of_arrow
 from jlog._core.write.attachment import attach, detach
 from jlog._core.append.operations import closed_error
 from jlog._core.system.lock import NEVER, when_nothing_is_held
-from jlog.errors import JournalClosed, JournalLocked, JournalMoved
+from jlog.errors import JournalClosed, JournalError, JournalLocked, JournalMoved
 
 cdef extern from "Python.h":
     ctypedef struct PyMethodDef:
@@ -512,9 +512,10 @@ def not_durable(str path not None, error not None, sequence):
     if isinstance(error, JournalMoved):
         return JournalMoved(f"{error} (this call appended its records, from sequence {sequence} on, and they can be read in "
                             "the journal that was moved, if it still exists, but they may not be durable)")
-    if isinstance(error, JournalClosed):
-        return JournalClosed(f"{error} (this call appended its records, from sequence {sequence} on, and they can be read, "
-                             "but they may not be durable)")
+    if not isinstance(error, OSError):
+        kind = JournalClosed if isinstance(error, JournalClosed) else JournalError
+        return kind(f"{error} (this call appended its records, from sequence {sequence} on, and they can be read, but they "
+                    "may not be durable)")
     return OSError(error.errno, f"{error.strerror} (this call appended its records, from sequence {sequence} on, and "
                                 "they can be read, but they are not durable: do not append them again)", error.filename)
 

@@ -335,6 +335,31 @@ def test_an_extended_lease_keeps_the_record(path):
         task.ack()
 
 
+def test_a_take_that_lasts_longer_than_its_lease_hands_out_no_record_that_it_has_lost(path):
+    """Another worker takes the record meanwhile and gives it back, so that it comes once more."""
+    fill(path, 2)
+    with open_worker(path, max_attempts=2) as other, open_worker(path, lease=0.001) as quick:
+        slow = open_worker(path, lease=0.02)
+
+        def reject(task, reason):  # between two parts of the take
+            threading.Event().wait(0.03)
+            for taken in other.take(1, timeout=0):
+                taken.release()
+            slow._source.count_rejection(task)
+
+        slow.reject = reject
+        zero, one = other.take(2)
+        zero.nack(delay=0)
+        assert sequences(quick.take(1)) == [0]  # its last attempt, and its lease ends at once
+        one.release()
+        threading.Event().wait(0.01)
+        tasks = slow.take(10, timeout=0)
+        assert sequences(tasks) == [1]
+        slow.ack(tasks)
+        assert slow.committed == 2
+        slow.close()
+
+
 def test_an_ack_of_many_finishes_those_that_are_held(path):
     fill(path, 3)
     with open_worker(path, lease=0.01) as late, open_worker(path) as other:
