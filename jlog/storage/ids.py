@@ -71,7 +71,8 @@ class LastIds:
 
     def entries(self, end: int) -> list[Entry]:
         """Lists the ids of the records before `end`."""
-        return [(identity, *found) for identity, found in self._found.copy().items() if found[0] < end]
+        found = self._found.copy()  # without items(): where there is no memory for a pair, CPython 3.11 crashes in it
+        return [(identity, *found[identity]) for identity in found if found[identity][0] < end]
 
     def read(self, cursor: Cursor, end: int) -> None:
         """Reads on to `end`, and adds the ids that it meets. It passes over damage, whose ids are lost."""

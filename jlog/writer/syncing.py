@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jlog.system.threads import start_thread
@@ -13,24 +16,33 @@ from jlog.system.threads import start_thread
 if TYPE_CHECKING:
     import asyncio
 
+    Call = tuple[asyncio.AbstractEventLoop, asyncio.Future[BaseException | None], Callable[[], None]]
+
 IDLE_SECONDS = 1.0  # for which the thread stays where no coroutine waits, because a thread is slow to start
+NO_MEMORY_PAUSE_SECONDS = 0.001  # before what has had no memory is tried again
 
 
 class AsyncSyncs:
-    """The coroutines that wait for the next sync of one writer. All that have come when a sync begins share it."""
+    """The coroutines that wait for the next sync of one writer. All that have come when a sync begins share it.
+
+    Its locks are plain ones, which are freed without memory, as those of a Condition are not.
+    """
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._changed = threading.Condition(threading.Lock())
-        self._futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[BaseException | None]]] = {}
-        self._sync: Callable[[], None] | None = None
-        self._runs = False
+        self._calls: deque[Call] = deque()  # each until it has its answer
+        self._wake = threading.Lock()  # free: the thread has something to do
+        self._wake.acquire()
+        self._runs = threading.Lock()  # held while there is a thread
 
     def begin(self) -> None:
-        """Starts the thread, for a call that waits after it has appended. Raises JournalError where there can be no thread."""
+        """Starts the thread, for a call that waits after it has appended. Raises JournalError where there can be no thread, and
+        RuntimeError where no event loop runs."""
+        import asyncio  # slow to import, and most programs have no event loop
+
+        asyncio.get_running_loop()
         self._forget_the_parent()
-        with self._changed:
-            self._begin()
+        self._begin()
 
     def _forget_the_parent(self) -> None:
         """Begins anew in a forked child: what coroutines of the parent wait for is the parent's."""
@@ -38,50 +50,74 @@ class AsyncSyncs:
             self.__init__()  # type: ignore[misc]
 
     def _begin(self) -> None:
-        if not self._runs:
-            start_thread("jlog-sync", self._run)
-            self._runs = True
+        if self._runs.acquire(blocking=False):
+            try:
+                start_thread("jlog-sync", self._run)
+            except BaseException:
+                self._end()
+                raise
+
+    def _end(self) -> None:
+        with suppress(RuntimeError):  # the caller of a start that had no memory has freed it, and the thread runs
+            self._runs.release()
 
     async def wait(self, sync: Callable[[], None]) -> None:
         """Returns when the thread has called `sync` once after this call has begun. Raises what `sync` has raised."""
-        import asyncio  # slow to import, and most programs have no event loop
+        import asyncio
 
         self._forget_the_parent()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[BaseException | None] = loop.create_future()
-        with self._changed:
-            self._begin()
-            self._futures.setdefault(loop, []).append(future)
-            self._sync = sync
-            self._changed.notify()
+        self._calls.append((loop, future, sync))
+        self._begin()
+        with suppress(RuntimeError):  # it is free already
+            self._wake.release()
         error = await future
         if error is not None:
             raise copy.copy(error) from error  # each coroutine raises an error of its own, with its own traceback
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                if not self._futures and not self._changed.wait_for(lambda: self._futures, IDLE_SECONDS):
-                    self._runs = False
-                    return
-                waiting, self._futures = self._futures, {}
-                sync, self._sync = self._sync, None  # an idle thread keeps no writer alive
-            error: BaseException | None = None
             try:
-                assert sync is not None
-                sync()
-            except BaseException as raised:  # noqa: BLE001 - the coroutines raise it
-                error = raised
-            del sync
-            for loop, futures in waiting.items():
-                try:
-                    loop.call_soon_threadsafe(_answer, futures, error)
-                except RuntimeError:
-                    continue  # the loop was closed, and nobody waits in it
-            del waiting, error
+                if not self._calls and self._is_idle():
+                    return
+                self._sync_for(len(self._calls))
+            except MemoryError:
+                time.sleep(NO_MEMORY_PAUSE_SECONDS)
+
+    def _is_idle(self) -> bool:
+        """Waits for a call. Returns whether the thread is to end, since none has come."""
+        if self._wake.acquire(timeout=IDLE_SECONDS) or self._calls:
+            return False
+        self._end()
+        return not (self._calls and self._runs.acquire(blocking=False))
+
+    def _sync_for(self, count: int) -> None:
+        """Syncs for the first `count` calls."""
+        if not count:
+            return
+        error: BaseException | None = None
+        try:
+            self._calls[0][2]()
+        except MemoryError:
+            raise
+        except BaseException as raised:  # noqa: BLE001 - the coroutines raise it
+            error = raised
+        self._answer(count, error)
+
+    def _answer(self, count: int, error: BaseException | None) -> None:
+        futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[BaseException | None]]] = {}
+        for number in range(count):
+            loop, future, _ = self._calls[number]
+            futures.setdefault(loop, []).append(future)
+        for loop in tuple(futures):
+            with suppress(RuntimeError):  # the loop was closed, and nobody waits in it
+                loop.call_soon_threadsafe(_set, futures[loop], error)
+        for _ in range(count):
+            self._calls.popleft()
 
 
-def _answer(futures: list[asyncio.Future[BaseException | None]], error: BaseException | None) -> None:
+def _set(futures: list[asyncio.Future[BaseException | None]], error: BaseException | None) -> None:
     """Called in the loop. A coroutine that was cancelled needs no answer."""
     for future in futures:
         if not future.done():

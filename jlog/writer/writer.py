@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jlog._core.system.lock import Deadline
 from jlog._core.write import writer
 from jlog.care.cleaning import Cleaner
-from jlog.errors import JournalClosed, JournalLocked, JournalMoved, JournalNotFound
+from jlog.errors import JournalError, JournalMoved, JournalNotFound
 from jlog.options import Compression, Retention, Roll, Sync, check_lock_timeout
 from jlog.storage.attaching import MetaPolicy
 from jlog.storage.creation import writer_options
@@ -18,7 +19,7 @@ from jlog.system.arguments import check_flag
 from jlog.system.filesystem import journal_path
 from jlog.typed.codec import Codec, check_codec, encoded, encoded_columns
 from jlog.writer.ids import Ids
-from jlog.writer.syncing import AsyncSyncs
+from jlog.writer.syncing import NO_MEMORY_PAUSE_SECONDS, AsyncSyncs
 from jlog.writer.types import settle_types
 
 if TYPE_CHECKING:
@@ -150,15 +151,20 @@ class Writer(writer.Writer):
         the journal has. All coroutines that wait, of all event loops, share one fdatasync, and one thread of this writer makes
         it. If the coroutine is cancelled, the record is appended all the same.
 
-        Raises as append does, with nothing appended. An error of the sync says that the record is appended.
+        Raises as append does, with nothing appended. An error of the sync says that the record is appended. Where there is no
+        memory for the sync it tries again.
         """
         self._syncs.begin()
         sequence = self._append_unsynced(value, key, headers, timestamp_us, id, timestamp)
-        try:
-            await self._syncs.wait(self.sync)
-        except (JournalClosed, JournalLocked, JournalMoved, OSError) as error:
-            raise writer.not_durable(self.path, error, sequence) from error
-        return sequence
+        while True:
+            try:
+                try:
+                    await self._syncs.wait(self.sync)
+                    return sequence
+                except (JournalError, OSError) as error:
+                    raise writer.not_durable(self.path, error, sequence) from error
+            except MemoryError:  # says that nothing was appended
+                time.sleep(NO_MEMORY_PAUSE_SECONDS)
 
     async def sync_async(self) -> None:
         """Does what sync does, for coroutines: all that wait, of all event loops, share one fdatasync. Raises as sync does."""

@@ -11,6 +11,7 @@ import pytest
 import jlog
 from behaviour.journals import SMALL
 from elsewhere import run_python
+from jlog.writer.syncing import AsyncSyncs
 from patience import HUNG_SECONDS
 
 
@@ -131,6 +132,56 @@ def test_a_closed_writer_raises_and_appends_nothing(path):
         with pytest.raises(jlog.JournalClosed):
             asyncio.run(call)
     assert jlog.Journal(path).stats().next_sequence == 1
+
+
+def test_without_an_event_loop_nothing_is_appended(path):
+    with jlog.Writer(path) as writer:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            writer.append_durable(b"value").send(None)
+        assert writer.next_sequence == 0
+
+
+def test_a_sync_that_has_no_memory_is_tried_again(path, monkeypatch):
+    """An error would say that nothing is appended."""
+    syncs = []
+
+    def sync():
+        syncs.append(None)
+        if len(syncs) < 3:
+            raise MemoryError
+
+    with jlog.Writer(path) as writer:
+        monkeypatch.setattr(jlog.Writer, "sync", lambda _: sync())
+        assert asyncio.run(writer.append_durable(b"value")) == 0
+        assert len(syncs) == 3
+
+
+def test_a_thread_that_has_no_memory_for_its_answer_gives_it_later(path, monkeypatch):
+    calls = []
+    answer = AsyncSyncs._answer
+
+    def late(*given):
+        calls.append(None)
+        if len(calls) < 3:
+            raise MemoryError
+        answer(*given)
+
+    monkeypatch.setattr(AsyncSyncs, "_answer", late)
+    with jlog.Writer(path) as writer:
+        assert asyncio.run(asyncio.wait_for(writer.append_durable(b"value"), HUNG_SECONDS)) == 0
+
+
+def test_where_no_thread_can_be_started_any_more_the_error_says_that_the_record_is_appended(path, monkeypatch):
+    async def append():
+        with pytest.raises(jlog.JournalError, match=r"no thread.*this call appended its records, from sequence 0 on"):
+            await writer.append_durable(b"value")
+
+    def refuse(*_):
+        raise jlog.JournalError("no thread")
+
+    with jlog.Writer(path) as writer:
+        monkeypatch.setattr(writer._syncs, "wait", refuse)
+        asyncio.run(append())
 
 
 def test_a_refused_value_appends_nothing(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import tempfile
 from collections.abc import Callable
@@ -46,6 +47,21 @@ def append(root: Path, sync: str) -> None:
                 assert readable == ([] if isinstance(found, MemoryError) else [value]), (at, count, found, readable)
 
 
+def append_durable(root: Path) -> None:
+    """The coroutine waits for the sync once its record is readable."""
+    loop = asyncio.new_event_loop()
+    asyncio._set_running_loop(loop)
+    with jlog.Writer(root / "j") as writer, jlog.Reader(root / "j") as reader:
+        for number, (at, count) in enumerate(faults()):
+            coroutine = writer.append_durable(b"%d" % number)
+            found = starved(lambda: coroutine.send(None), at, count)  # noqa: B023
+            coroutine.close()
+            readable = list(reader.values())
+            assert readable == ([] if isinstance(found, MemoryError) else [b"%d" % number]), (at, count, found, readable)
+    asyncio._set_running_loop(None)
+    loop.close()
+
+
 def ingest(root: Path) -> None:
     with jlog.Writer(root / "j") as writer, jlog.Reader(root / "j") as reader:
         for number, (at, count) in enumerate(faults(300)[::7]):
@@ -83,6 +99,7 @@ def take(root: Path) -> None:
 
 CALLS: dict[str, Callable[[Path], None]] = {
     "append": lambda root: append(root, "none"),
+    "append_durable": append_durable,
     "durable append": lambda root: append(root, "append"),
     "ingest": ingest,
     "open": open_,
