@@ -141,11 +141,18 @@ class SubscriberBusy(JournalError):
 
 
 class LeaseLost(JournalError):
-    """The records of these `tasks` were handed out again, or finished, since this worker took them: nothing was changed."""
+    """The records of these `tasks` were handed out again, or finished, since this worker took them: nothing was changed. In
+    another process, `tasks` is empty."""
 
     def __init__(self, message: str, tasks: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.tasks = list(tasks)
+
+    def __copy__(self) -> LeaseLost:
+        return type(self)(str(self), self.tasks)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args  # a task stays in the process whose worker has taken it
 
 
 class CheckpointNotFound(JournalError, LookupError):

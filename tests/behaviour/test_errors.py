@@ -47,24 +47,33 @@ def test_there_are_no_others():
     assert set(jlog.errors.__all__) <= set(jlog.__all__)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        jlog.JournalNotFound("there is none", "/path"),
-        jlog.JournalExists("there is one"),
-        jlog.SubscriberBusy("it is read"),
-        jlog.CorruptJournal("/path/file.seg", 96, "the block fails"),
-        jlog.PositionLost("it is gone", 50),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_an_error_survives_the_way_to_another_process(error):
-    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+ARGUMENTS = {
+    "JournalNotFound": ("there is none", "/path"),
+    "CorruptJournal": ("/path/file.seg", 96, "the block fails"),
+    "DecodeError": ("/path", 7, "ValueError: broken"),
+    "PositionLost": ("it is gone", 50),
+}
+
+
+@pytest.mark.parametrize("name", jlog.errors.__all__)
+def test_an_error_survives_the_way_to_another_process(name):
+    error = getattr(jlog, name)(*ARGUMENTS.get(name, ("it is so",)))
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
         assert type(again) is type(error)
         assert str(again) == str(error)
         assert vars(again) == vars(error)
-        for name in ("errno", "strerror", "filename"):
-            assert getattr(again, name, None) == getattr(error, name, None)
+        for attribute in ("errno", "strerror", "filename"):
+            assert getattr(again, attribute, None) == getattr(error, attribute, None)
+
+
+def test_lost_tasks_stay_in_the_process_of_their_worker(path):
+    with jlog.Writer(path) as writer, jlog.Worker(path, "work") as worker:
+        fill(writer, 1)
+        tasks = worker.take()
+        error = jlog.LeaseLost("it is lost", tasks)
+        assert copy.copy(error).tasks == tasks
+        for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+            assert (str(again), again.tasks) == ("it is lost", [])
 
 
 def test_a_missing_or_existing_journal_gives_errno_and_filename(path):
