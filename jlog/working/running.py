@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import signal
 import threading
 import time
@@ -147,17 +148,29 @@ def _acknowledge(task: Task) -> None:
 
 @contextmanager
 def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Lets SIGTERM and SIGINT stop the run, if this is the main thread, and restores their handlers."""
+    """Lets SIGTERM and SIGINT stop the run, if this is the main thread, and restores their handlers. In a child that is forked
+    meanwhile they do what they did before."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    process = os.getpid()
+
     def handler(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if os.getpid() != process:
+            signal.signal(number, previous(number))
+            signal.raise_signal(number)
+            return
         threading.Thread(target=stop, daemon=True).start()  # the handler may have interrupted the holder of a lock
 
-    before: dict[int, Any] = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    def previous(number: int) -> Any:
+        return signal.SIG_DFL if before[number] is None else before[number]
+
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, previous in before.items():
-            signal.signal(number, signal.SIG_DFL if previous is None else previous)
+        for number in before:
+            signal.signal(number, previous(number))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -308,6 +309,19 @@ def test_calls_in_a_forked_child_end_though_another_thread_was_in_the_worker(pat
         finally:
             go_on.set()
             thread.join()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_does_to_a_child_forked_in_run_what_it_did_before(path, number):
+    found = []
+
+    def handle(task):
+        found.append(in_a_child(lambda: (signal.raise_signal(number), time.sleep(HUNG_SECONDS))))
+        worker.stop()
+
+    with open_worker(path) as worker:
+        worker.run(handle)
+    assert found == [-signal.SIGTERM if number == signal.SIGTERM else 1]  # of SIGINT, KeyboardInterrupt
 
 
 def test_a_forked_child_may_leave_the_block_of_a_worker(path):
