@@ -88,6 +88,9 @@ class Source(Protocol):
 
     def close(self) -> None: ...
 
+    def discard(self) -> None:
+        """Closes it, and removes what it has created in the source: the flow cannot begin."""
+
 
 class Sink(Protocol):
     """The end that records go to: each transaction stores its records and the source position as a whole, or nothing."""

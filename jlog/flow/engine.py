@@ -61,7 +61,7 @@ class Flow:
         self._letters: DeadLetters | None = None
         with ExitStack() as opened:
             self.source = open_source()
-            opened.callback(self.source.close)
+            opened.callback(self.source.discard)
             self.sink = open_sink(self.source)
             opened.callback(self.sink.close)
             if open_letters is not None and options.dead_letter is not None:
@@ -69,6 +69,7 @@ class Flow:
             opened.pop_all()
         self._open = False
         self._ever_open = False
+        self._cannot_begin = False  # for a reason that stays
         self._committed: SourcePosition = {}
         self._limit = self.sink.transaction_records
         self._alone: Any = None  # the record of the open transaction, while it has but one
@@ -132,7 +133,7 @@ class Flow:
         self._open = False
         self._alone = None
         with ExitStack() as closing:
-            closing.callback(self.source.close)
+            closing.callback(self.source.discard if self._cannot_begin else self.source.close)
             if self._letters is not None:
                 closing.callback(self._letters.close)
             self.sink.close()
@@ -161,11 +162,23 @@ class Flow:
     def _at_once(self) -> Iterator[None]:
         """Closes both ends afterwards. Raises the cause of a Retry, which nobody tries again."""
         try:
-            yield
+            with self._beginning():
+                yield
         except Retry as error:
             raise error.cause from None
         finally:
             self.close()
+
+    @contextmanager
+    def _beginning(self) -> Iterator[None]:
+        """Notes an error that ends the flow before both ends were open once."""
+        try:
+            yield
+        except (Retry, Stopped):
+            raise
+        except Exception:
+            self._cannot_begin = not self._ever_open
+            raise
 
     def step(self, timeout: float = 0.0) -> int:
         """Moves one transaction of the records that come within `timeout` seconds. Returns how many of the source's records it
@@ -200,10 +213,11 @@ class Flow:
     def _ensure_open(self) -> None:
         if self._open:
             return
-        source_positions = self.sink.open()
-        if self._letters is not None:
-            self._letters.open(source_positions)
-        self.source.resume(source_positions)
+        with self._beginning():
+            source_positions = self.sink.open()
+            if self._letters is not None:
+                self._letters.open(source_positions)
+            self.source.resume(source_positions)
         self._committed = source_positions
         self._open = self._ever_open = True
 

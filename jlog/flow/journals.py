@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
-from jlog.errors import JournalError, JournalFull, PositionLost, RecordTooLarge
+from jlog.errors import JournalError, JournalFull, PositionLost, RecordTooLarge, SubscriberBusy, SubscriberNotFound
 from jlog.flow import stored_positions
 from jlog.flow.ends import Lag, Place, Refuse, Refused, Retry, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.options import nothing
@@ -54,6 +55,7 @@ class JournalSource:
         self.identity = self._journal.uuid
         self._durable_only = durable_only and subscriber is None
         self._tells_begin = subscriber is not None and subscriber in self._journal.subscribers()
+        self._creates = subscriber is not None and not self._tells_begin
         self._reader = Reader(path, subscriber, start=start, durable_only=self._durable_only)
         self._subscriber = subscriber
         self._begin = self._reader.position  # where this flow began, maybe in an earlier process
@@ -204,6 +206,12 @@ class JournalSource:
 
     def close(self) -> None:
         self._reader.close()
+
+    def discard(self) -> None:
+        self.close()
+        if self._creates:
+            with suppress(SubscriberNotFound, SubscriberBusy):  # another flow has begun meanwhile
+                self._journal.remove_subscriber(str(self._subscriber))
 
 
 def about_part(uuid: str) -> str:

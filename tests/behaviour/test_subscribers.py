@@ -184,3 +184,16 @@ def test_nobody_is_put_where_retention_has_removed_the_records(journal, path, ca
         (60, 40),
         {},
     )
+
+
+def test_a_flow_that_cannot_begin_leaves_no_subscriber(path, writer, tmp_path):
+    """It would hold back every segment, and nobody would read."""
+    fill(writer, 3)
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    for subscribers in ({}, {"mine": 2}):
+        for name, sequence in subscribers.items():
+            jlog.Journal(path).add_subscriber(name, sequence)
+        with pytest.raises((jlog.JournalError, OSError)):
+            jlog.transform(path, taken, lambda record: record, subscriber="mine")
+        assert {name: at.sequence for name, at in jlog.Journal(path).subscribers().items()} == subscribers

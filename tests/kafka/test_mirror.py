@@ -86,6 +86,7 @@ def test_no_topic_is_made_when_none_may_be(writer, journal, url, witness, topic)
     with pytest.raises(jlog.JournalNotFound, match="create"):
         mirror(journal, url, create=False)
     assert not witness.exists(topic)
+    assert jlog.Journal(journal).subscribers() == {}, "it would hold back what nobody reads"
 
 
 @PLAIN_AND_SECURED

@@ -364,6 +364,9 @@ class StandbySource:
         self._let_go()
         self.cluster.close()
 
+    def discard(self) -> None:
+        self.close()
+
     def _let_go(self) -> None:
         consumers, self._consumer = [self._consumer], None
         if consumers != [None]:

@@ -326,3 +326,6 @@ class TopicSource:
         self._watcher.close()
         self._let_go()
         self.cluster.close()
+
+    def discard(self) -> None:
+        self.close()
