@@ -150,7 +150,8 @@ def place_of(change: Change) -> str:
 def confirmation(change: Change) -> str:
     """Says what the change will do. The form has the sequence, so that what is done is what was said."""
     journal, sequence = open_journal(change.path), change.sequence()
-    only = ([change.name],) if isinstance(journal, jlog.Journal) else ()
+    is_topic = not isinstance(journal, jlog.Journal)
+    only = () if is_topic else ([change.name],)
     at = (journal.subscribers if change.kind == SUBSCRIBER else journal.checkpoints)(*only).get(change.name)
     if at is None and change.kind == SUBSCRIBER:
         return failure(f"{change.path} has no subscriber {change.name!r}")
@@ -160,7 +161,8 @@ def confirmation(change: Change) -> str:
     elif sequence < at.sequence:
         effect = f"It goes back: {at.sequence - sequence:,} sequences come again. "
     else:
-        effect = f"It skips {sequence - at.sequence:,} sequences, which retention may then remove. "
+        # A topic keeps what its groups have read.
+        effect = f"It skips {sequence - at.sequence:,} sequences{'' if is_topic else ', which retention may then remove'}. "
     if change.kind == CHECKPOINT:
         effect = ""
     fields = {"path": change.path, "kind": change.kind, "name": change.name, "position": str(sequence)}

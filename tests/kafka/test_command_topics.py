@@ -7,13 +7,14 @@ import re
 import subprocess
 import threading
 import urllib.request
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import pytest
 
 import jlog
 from cli.command import do, run, run_on_terminal
 from cli.consoles import ask, post, serving
+from jlog.urls import open_journal
 from kafka.processes import TOOL
 from kafka.witness import numbered
 from patience import HUNG_SECONDS, wait_until
@@ -212,6 +213,41 @@ def test_the_console_has_a_line_for_each_partition_of_a_topic_and_its_pages(witn
         ("1", "3", "1", "3"),
     ]
     assert f"{tmp_path}/orders" in text
+
+
+def test_the_console_moves_positions_of_a_topic_as_was_confirmed(numbers, topic):
+    partition = f"{numbers}?partition=0"
+    journal = open_journal(partition)
+    name = f"{topic}-billing"
+    journal.add_subscriber(name)
+    with serving("--allow-changes", numbers) as console:
+        listed = ask(f"{console}/glance")[2]
+        (path,) = set(re.findall(r'href="/records\?([^"]*)"', listed))
+        change = {"path": parse_qs(path)["path"][0], "kind": "subscriber", "name": name, "position": "7"}
+        said = ask(f"{console}/confirm?{urlencode(change)}")[2]
+        assert "to 7? It is at 0 now. It skips 7 sequences.<" in said.replace(" <", "<")  # and it keeps them
+        assert journal.subscribers()[name].sequence == 0
+        status, headers, _ = post(console, "change", **change)
+        assert status == 303
+        assert re.search(rf"{name}</td><td[^>]*>7</td><td[^>]*>3</td>", ask(console + headers["Location"])[2])
+        assert journal.subscribers()[name].sequence == 7
+        mark = {**change, "kind": "checkpoint", "name": "mark", "position": "4"}
+        assert "to 4? It does not exist yet." in ask(f"{console}/confirm?{urlencode(mark)}")[2]
+        assert post(console, "change", **mark)[0] == 303
+        assert journal.checkpoints()["mark"].sequence == 4
+        back = {**change, "position": "mark"}
+        assert "to 4? It is at 7 now. It goes back: 3 sequences come again." in ask(f"{console}/confirm?{urlencode(back)}")[2]
+        assert post(console, "change", **back)[0] == 303
+        for position, sequence in {"end": 10, "1000w": 0, "begin": 0}.items():
+            assert post(console, "change", **{**change, "position": position})[0] == 303
+            assert journal.subscribers()[name].sequence == sequence
+        unknown = {**change, "name": f"{topic}-nobody"}
+        assert "has no subscriber" in ask(f"{console}/confirm?{urlencode(unknown)}")[2]
+        with jlog.open_reader(partition, name) as reader:
+            next(iter(reader))
+            status, _, text = post(console, "change", **change)
+            assert (status, name in text) == (400, True)
+        assert journal.subscribers()[name].sequence == 0
 
 
 def test_the_console_ends_at_once_where_there_is_no_such_topic(url):
