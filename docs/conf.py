@@ -28,6 +28,8 @@ exclude_patterns = ["command-line.md"]  # the pages that include its parts are i
 suppress_warnings = ["myst.header"]  # a part begins below the level of its heading
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+python_maximum_signature_line_length = 90  # of a longer one each argument has a line
+python_trailing_comma_in_multi_line_signatures = False
 default_role = "literal"  # of `name` in docstrings
 smartquotes = False  # they would turn the two hyphens of an option into a dash, and quotes into ones that no program takes
 autodoc_preserve_defaults = True  # the name of a function, and not where it lies in memory
@@ -38,10 +40,11 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_search_scorer = str(SCORER)
 html_logo = html_favicon = "static/logo.svg"
+BRAND = ("color-brand-primary", "color-brand-content", "color-api-name", "color-api-pre-name")
 BLUE, LIGHT_BLUE = "#1f5fae", "#7db4f7"  # of the drawings
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": BLUE, "color-brand-content": BLUE},
-    "dark_css_variables": {"color-brand-primary": LIGHT_BLUE, "color-brand-content": LIGHT_BLUE},
+    "light_css_variables": dict.fromkeys(BRAND, BLUE),
+    "dark_css_variables": dict.fromkeys(BRAND, LIGHT_BLUE),
     "source_edit_link": REPOSITORY + "/edit/main/docs/{filename}",
     "source_view_link": REPOSITORY + "/blob/main/docs/{filename}",
 }

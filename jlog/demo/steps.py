@@ -32,7 +32,8 @@ KILLED_SUBSCRIBER, REWOUND_SUBSCRIBER = SUBSCRIBERS
 PRECOMMIT_BYTES = 128 << 10
 SEGMENT_BYTES = 4 << 20
 SCRATCH = "scratch"  # the directory of what is not kept
-QUERY = "SELECT key AS file, count(*) AS lines FROM demo WHERE key IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 5"
+QUERY = """SELECT key AS file, count(*) AS lines FROM demo WHERE key IS NOT NULL
+    GROUP BY ALL ORDER BY lines DESC, file LIMIT 5"""
 
 
 class Demo:
@@ -225,7 +226,9 @@ def verify_and_clean(demo: Demo) -> None:
     demo.segments_removed = demo.segments_created - len(journal.segments())
     segments = count_of(demo.segments_created, "segment")
     demo.say(f"`jlogtool verify` finds no damage in the {report.records:,} records that the checkpoint keeps")
-    demo.say(f"{demo.segments_removed} of {segments} are removed: both subscribers and the checkpoint have passed them")
+    demo.say(
+        f"`jlogtool clean` removed {demo.segments_removed} of {segments}: those that both subscribers and the checkpoint have passed"
+    )
 
 
 def prove(demo: Demo) -> None:
@@ -316,7 +319,7 @@ def ask(demo: Demo) -> None:
 
 
 def say_what_next(demo: Demo) -> None:
-    demo.say(f"\nThe journal stays: {demo.journal} (rm -r {demo.directory} removes it). Type next:")
+    demo.say(f"\nThe journal stays until you type `rm -r {demo.directory}`. Type next:")
     demo.say(f"  {tool()} info {demo.journal}", "bold")
     demo.say(f"  {tool()} rewind {demo.journal} {REWOUND_SUBSCRIBER} {CHECKPOINT}", "bold")
     demo.say(f"  {tool()} read --limit 10 {demo.journal} {REWOUND_SUBSCRIBER}", "bold")

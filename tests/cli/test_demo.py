@@ -61,7 +61,7 @@ def test_it_ends_with_an_answer_in_sql_and_three_commands_that_work(tmp_path):
     answer = before.partition("\n$ ")[2].splitlines()
     lines = [line for line in answer if not re.match(r" *\d+ s  ", line)]  # without those that count
     assert lines[0].startswith(f"{tool()} sql 'SELECT key AS file, count(*)")
-    assert lines[1:3] == ["file" + " " * (len(str(tmp_path / "input")) - 2) + "lines", f"{tmp_path / 'input'}   1000"]
+    assert lines[2:4] == ["file" + " " * (len(str(tmp_path / "input")) - 2) + "lines", f"{tmp_path / 'input'}   1000"]
     shown = [run(*shlex.split(line)[1:], env=dict(os.environ), command=TOOL) for line in after.splitlines()]
     assert [(said.returncode, said.stderr) for said in shown] == [(0, "")] * 3
     assert len(shown[2].stdout.splitlines()) == 10
