@@ -1,18 +1,29 @@
 """The console's style and script."""
 
 STYLE = """
-:root { color-scheme: light dark; --line: #d0d4da; --soft: #f3f5f7; --link: #0a5fb4; --bad: #b42318; --ink: #2f6fc4; }
-@media (prefers-color-scheme: dark) {
-  :root { --line: #3a424c; --soft: #20262d; --link: #7ab8ff; --bad: #ff8d82; --ink: #6ea8f5; }
+:root {
+  color-scheme: light dark;
+  --page: #fff; --line: #d0d4da; --soft: #f3f5f7; --text: #1f2328; --quiet: #57606a;
+  --link: #0a5fb4; --on-link: #fff; --bad: #b42318; --ink: #2f6fc4;
 }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 80rem; padding: 1rem; }
+@media (prefers-color-scheme: dark) {
+  :root {
+    --page: #14181d; --line: #3a424c; --soft: #20262d; --text: #dde3ea; --quiet: #a3adb8;
+    --link: #7ab8ff; --on-link: #0b1a2b; --bad: #ff8d82; --ink: #6ea8f5;
+  }
+}
+body { font: 15px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 80rem; padding: 0.5rem 1rem 2rem; }
+html { background: var(--page); color: var(--text); }
 h1 { font-size: 1.3rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.05rem; margin: 1.6rem 0 0.5rem; }
-a { color: var(--link); }
+h2 { font-size: 1.05rem; margin: 1.8rem 0 0.5rem; }
+a { color: var(--link); text-underline-offset: 0.15em; }
+td a { text-decoration: none; }
+td a:hover { text-decoration: underline; }
+:focus-visible { outline: 2px solid var(--link); outline-offset: 1px; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: 0.3rem 0.6rem; text-align: left; vertical-align: top; }
-th { font-weight: 600; white-space: nowrap; }
+th { font-weight: 600; font-size: 0.85rem; color: var(--quiet); white-space: nowrap; }
 tbody tr:hover { background: var(--soft); }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.name { overflow-wrap: anywhere; min-width: 9rem; }
@@ -21,17 +32,25 @@ td.value, pre { overflow-wrap: anywhere; white-space: pre-wrap; margin: 0; }
 td.value { min-width: 6rem; }
 form, nav, .curves { display: flex; flex-wrap: wrap; gap: 0.6rem; margin: 0.8rem 0; align-items: center; }
 .curves { gap: 1.2rem; }
-nav { border-bottom: 1px solid var(--line); padding-bottom: 0.5rem; }
-nav [aria-current] { color: inherit; font-weight: 600; text-decoration: none; }
-input, button, textarea { font: inherit; padding: 0.3rem 0.5rem; max-width: 100%; box-sizing: border-box; }
+nav { border-bottom: 1px solid var(--line); margin-top: 0; gap: 0.25rem; }
+nav a { padding: 0.5rem 0.7rem; margin-bottom: -1px; border-bottom: 3px solid transparent; text-decoration: none; }
+nav a:hover { border-color: var(--line); }
+nav [aria-current] { color: inherit; font-weight: 600; border-color: var(--link); }
+input, button, textarea {
+  font: inherit; padding: 0.35rem 0.6rem; max-width: 100%; box-sizing: border-box;
+  color: inherit; background: var(--page); border: 1px solid var(--quiet); border-radius: 0.3rem;
+}
+::placeholder { color: var(--quiet); opacity: 1; }
+button { color: var(--link); border-color: var(--link); font-weight: 600; cursor: pointer; }
+button:hover, button[aria-pressed="true"] { color: var(--on-link); background: var(--link); }
 textarea { width: 100%; min-height: 6rem; font: 14px/1.4 ui-monospace, monospace; }
-figure { flex: 1 1 18rem; margin: 0; }
+figure { flex: 1 1 18rem; margin: 0; padding: 0.6rem 0.8rem; border: 1px solid var(--line); border-radius: 0.4rem; }
 figcaption { display: flex; justify-content: space-between; gap: 1rem; }
-figure svg { display: block; width: 100%; height: 7rem; border: 1px solid var(--line); box-sizing: border-box; }
+figure svg { display: block; width: 100%; height: 7rem; margin: 0.3rem 0; background: var(--soft); }
 figure path { stroke: var(--ink); stroke-width: 1.5px; fill: none; vector-effect: non-scaling-stroke; }
 td svg { display: block; width: 8rem; height: 1.4rem; margin-left: auto; }
 td path { stroke: var(--ink); stroke-width: 1.5px; fill: none; vector-effect: non-scaling-stroke; }
-figure small { display: flex; justify-content: space-between; }
+figure small { display: flex; justify-content: space-between; color: var(--quiet); }
 .stale { opacity: 0.5; }
 .bad { color: var(--bad); }
 summary { cursor: pointer; }
@@ -42,11 +61,12 @@ summary { cursor: pointer; }
   #records td { display: inline-block; border: 0; padding: 0 0.6rem 0 0; }
   #records td.value { display: block; min-width: 0; }
   .cards thead { display: none; }
-  .cards tr { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); border-bottom: 1px solid var(--line); }
-  .cards td { display: flex; justify-content: space-between; gap: 0.6rem; border: 0; padding: 0.1rem 0.6rem; }
+  .cards tr { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); padding: 0.5rem 0; }
+  .cards tr { border-bottom: 1px solid var(--line); }
+  .cards td { display: flex; justify-content: space-between; gap: 0.6rem; border: 0; padding: 0.1rem 0.3rem; }
   .cards td.name { grid-column: 1 / -1; font-weight: 600; }
   .cards td:empty { display: none; }
-  .cards td.number::before { content: attr(data-is); opacity: 0.7; }
+  .cards td.number::before { content: attr(data-is); color: var(--quiet); }
   td svg { width: 4.5rem; }
 }
 """

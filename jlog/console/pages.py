@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jlog.console.samples import Watched
 
 NUMBERS = ("records", "bytes", "writers", "subscribers", "largest lag", "oldest unread", "records/s", "last hour")
+GLANCE = "/glance"  # the part of the first page that the script asks for again
 CARDS = ("journals", "subscribers", "checkpoints")  # tables of which a telephone shows each row as a card
 PARTS = ("records", "state", "sql")  # the pages of one journal
 
@@ -69,7 +70,7 @@ def live(url: str, fragment: str) -> str:
 
 
 def overview(journals: Sequence[Watched]) -> str:
-    return whole("jlog", f"<h1>Journals</h1>{live('/glance', glance(journals))}")
+    return whole("jlog", f'<nav><a href="/" aria-current=page>Journals</a></nav>{live(GLANCE, glance(journals))}')
 
 
 def glance(journals: Sequence[Watched]) -> str:

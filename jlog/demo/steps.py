@@ -226,9 +226,7 @@ def verify_and_clean(demo: Demo) -> None:
     demo.segments_removed = demo.segments_created - len(journal.segments())
     segments = count_of(demo.segments_created, "segment")
     demo.say(f"`jlogtool verify` finds no damage in the {report.records:,} records that the checkpoint keeps")
-    demo.say(
-        f"`jlogtool clean` removed {demo.segments_removed} of {segments}: those that both subscribers and the checkpoint have passed"
-    )
+    demo.say(f"`jlogtool clean` removed {demo.segments_removed} of {segments}: those that all positions have passed")
 
 
 def prove(demo: Demo) -> None:
