@@ -18,9 +18,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +32,7 @@ INSTALL = "apt-get install --no-install-recommends maven default-jre-headless"
 JAVA_MIN = 17
 SESSION_SECONDS = 3.0  # a broker that was killed does not come back sooner
 START_SECONDS = 90.0  # guards against a broker that never comes up; it takes three or four
+QUIET_SECONDS = 4.0
 USUAL_PORT = 9092  # that of every example with Kafka
 PORTS = range(11_000, 28_000)  # below the range from which the system takes clients' ports
 PR_SET_PDEATHSIG = 1
@@ -352,9 +355,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
+@contextmanager
+def _counting(what: str) -> Iterator[None]:
+    """Prints a line every few seconds until the block ends, so that a slow machine is not silent."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def count() -> None:
+        while not ended.wait(QUIET_SECONDS):
+            print(f"{time.monotonic() - began:5.0f} s  {what} …", file=sys.stderr)
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        counter.join()
+
+
 def _run(broker: Broker, command: list[str]) -> int:
     try:
-        broker.start()
+        with _counting("a Kafka broker starts"):
+            broker.start()
         if command:
             return subprocess.run(command, env={**os.environ, "KAFKA": broker.address}, check=False).returncode
         print(f"kafka://{broker.address}", flush=True)

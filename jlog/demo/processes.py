@@ -79,6 +79,7 @@ def produce(link: Connection, task: Task) -> None:
     with jlog.Writer(task.journal) as writer:
         if task.is_restart:
             done = _resume(link, task)
+        link.send(("appending", None))
         began, resumed = time.monotonic(), done
         for key, line in task.source.part(task.begin + done, task.end):
             done += 1

@@ -136,6 +136,7 @@ def start_processes(demo: Demo) -> None:
 
 def show_top(demo: Demo) -> None:
     """Shows `jlogtool top`, as another terminal shows it, while the producers append."""
+    demo.fleet.wait_for(KILLED_PRODUCER, "appending")
     command = [sys.executable, "-m", "jlog.cli", "top", "--interval", "0.5", os.path.basename(demo.journal)]
     seen = subprocess.run(
         command, cwd=os.path.dirname(demo.journal), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

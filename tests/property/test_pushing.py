@@ -46,7 +46,7 @@ def times(chance):
     return BASE + timedelta(microseconds=chance.randrange(-60, RECORDS * 10 + 60))
 
 
-# Constants in every form, and what is no constant: random() is another one for each row, but within (0, 1).
+# Constants in every form, and what is not a constant: random() is another one for each row, but within (0, 1).
 SEQUENCES = ["{}", "{}.5", "({} + 1)", "'{}'", "{}::hugeint", "least({}, 99)", "length('{}')", "({} + floor(random()))"]
 TIMES = [
     "{}",

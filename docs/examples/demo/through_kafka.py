@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
 import jlog
 from jlog.demo.fleet import Broken
@@ -57,23 +58,30 @@ def _move(demo: Demo, arguments: list[str], moved: Callable[[], int]) -> None:
     """Runs the command, kills it with SIGKILL when a part has been moved, and runs it again to the end."""
     rate = max(BATCH, demo.source.lines // SECONDS)
     command = [sys.executable, "-m", "jlog.cli", "mirror", *arguments]
-    with subprocess.Popen([*command, "--rate", str(rate)], stdin=subprocess.DEVNULL) as running:
-        try:
-            until = time.monotonic() + HUNG_SECONDS
-            while moved() == 0:
-                if running.poll() is not None or time.monotonic() > until:
-                    raise Broken(f"mirror {arguments[0]} moved nothing")
-                time.sleep(0.01)
-        finally:
-            running.kill()
-    if running.returncode != -signal.SIGKILL:
-        raise Broken(f"mirror {arguments[0]} was to be killed, and had ended with exit code {running.returncode} before")
-    had = moved()
-    done = subprocess.run([*command, "--until-end"], stdin=subprocess.DEVNULL, check=False)
-    if done.returncode != 0:
-        raise Broken(f"mirror {arguments[0]} ended with exit code {done.returncode}")
+    with tempfile.TemporaryFile("w+") as said:  # the demo's screen is for the demo
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said}
+        with subprocess.Popen([*command, "--rate", str(rate)], **streams) as running:
+            try:
+                until = time.monotonic() + HUNG_SECONDS
+                while moved() == 0:
+                    if running.poll() is not None or time.monotonic() > until:
+                        raise Broken(f"mirror {arguments[0]} moved nothing: {_text(said)}")
+                    time.sleep(0.01)
+            finally:
+                running.kill()
+        if running.returncode != -signal.SIGKILL:
+            raise Broken(f"mirror {arguments[0]} was to be killed, and had ended before: {_text(said)}")
+        had = moved()
+        done = subprocess.run([*command, "--until-end"], **streams, check=False)
+        if done.returncode != 0:
+            raise Broken(f"mirror {arguments[0]} ended with exit code {done.returncode}: {_text(said)}")
     demo.kills += 1
     demo.say(f"kill -9 mirror {arguments[0]} at record {had:,}; started again it moved the others")
+
+
+def _text(said: IO[str]) -> str:
+    said.seek(0)
+    return said.read().strip()
 
 
 def _mirrored(path: str) -> int:

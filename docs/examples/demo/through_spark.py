@@ -49,6 +49,7 @@ def through_spark(demo: Demo, *, after_stdin: bool) -> None:
     fill(demo, journal)
     found = _pipeline(journal, lake)
     _check(demo, journal, found)
+    demo.say("SELECT count(*), sum(length(value)) … GROUP BY ROLLUP (key)", "bold")
     demo.screen.console.print(_table(found["query"]))
     demo.say(f"journal, Spark, Parquet: {found['records_out']:,} records, and the query counts what the journal holds")
 
@@ -88,7 +89,7 @@ def _key(row: dict[str, Any]) -> bytes | None:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    found = Table(title="SELECT count(*), sum(length(value)) … GROUP BY ROLLUP (key)", title_justify="left")
+    found = Table()
     found.add_column("key")
     found.add_column("lines", justify="right")
     found.add_column("bytes", justify="right")
