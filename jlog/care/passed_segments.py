@@ -100,6 +100,11 @@ class PassedSegments:
         except (CorruptJournal, OSError):
             return False
 
+    def close(self) -> None:
+        """Lets go of the directory, once no call uses it any more."""
+        self.forget()
+        self._path = str(self._path)
+
     def forget(self) -> None:
         self.clean_at, self._looked_in = 0, None
         if self._holder is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from jlog._core.system.lock import Deadline, Mutex
-from jlog._core.work.task import Task
-from jlog._core.work.tasks import TaskSource
+from jlog._core.work.task import Task, TaskHolder
 from jlog._core.work.window import REJECTING_BYTE
 from jlog.storage.state import state_of
 from jlog.working.shared_subscriber import SharedSubscriber
@@ -24,19 +23,19 @@ class DeadLetters:
     records may be unfinished. A worker that was killed between the letter and the finish leaves a record with a letter. After
     a rewind a record may be rejected anew, and gets another letter."""
 
-    def __init__(self, subscriber: SharedSubscriber, source: TaskSource, journal: str, uuid: bytes) -> None:
-        self._subscriber, self._source, self._journal = subscriber, source, journal
+    def __init__(self, subscriber: SharedSubscriber, journal: str, uuid: bytes) -> None:
+        self._subscriber, self._journal = subscriber, journal
         self._key = f"jlog.work:{uuid.hex()}:{subscriber.name}".encode()
         self._mutex = Mutex(subscriber.lock_file.path)
         self._writer: Writer | None = None
 
-    def reject(self, task: Task, reason: str, deadline: Deadline) -> None:
+    def reject(self, holder: TaskHolder, task: Task, reason: str, deadline: Deadline) -> None:
         """Stores the letter durably, then finishes the record."""
         locks, what = self._subscriber.lock_file, f"was writing dead letters of {self._subscriber.name!r}"
         with locks.held(REJECTING_BYTE, deadline=deadline, what=what, mutex=self._mutex):
-            self._source.check_held(task)
+            holder.check_held(task)
             self._store(task, reason)
-            self._source.count_rejection(task)
+            holder.count_rejection(task)
 
     def _store(self, task: Task, reason: str) -> None:
         path = self._subscriber.options.dead_letters
@@ -48,7 +47,7 @@ class DeadLetters:
         if stored[0] != rewinds:
             stored = [rewinds]  # those letters are of records that may be rejected anew
         if task.sequence not in stored[1:]:
-            unfinished = {entry[0] for entry in self._source.window.snapshot()[2]}
+            unfinished = {entry[0] for entry in self._subscriber.window.snapshot()[2]}
             kept = [rewinds, task.sequence, *(sequence for sequence in stored[1:] if sequence in unfinished)]
             own = [header for header in task.headers if header[0] not in HEADERS]
             about = [

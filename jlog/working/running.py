@@ -33,12 +33,12 @@ _log = logging.getLogger("jlog")
 class Run:
     """One call of Worker.run(). The calling thread waits; others take the tasks, and each has one at a time."""
 
-    def __init__(self, source: TaskSource, path: str, handle: Callable[[Task], object]) -> None:
+    def __init__(self, source: TaskSource, stop: Callable[[], None], path: str, handle: Callable[[Task], object]) -> None:
         if not callable(handle):
             raise TypeError(f"handle must be a function that takes a task, not {handle!r}")
         if any(is_one(each) for each in (handle, type(handle).__call__) for is_one in NEVER_RUN):
             raise TypeError(NOT_RUN)
-        self._worker, self._source, self._path, self._handle = source.policy, source, path, handle
+        self._source, self._stop, self._path, self._handle = source, stop, path, handle
         self._changed = threading.Condition()
         self._held: set[Task] = set()
         self._left = 0  # threads that have not ended
@@ -47,7 +47,7 @@ class Run:
     def run(self, threads: int, grace: float) -> None:
         self._left = threads = check_count("threads", threads, most=THREADS_MAX)
         check_seconds("grace", grace, zero=True)
-        with _stopped_by_signals(self._worker.stop):
+        with _stopped_by_signals(self._stop):
             for number in range(threads):
                 try:
                     start_thread(f"jlog-work-{number}", self._work)
@@ -55,7 +55,7 @@ class Run:
                     with self._changed:
                         self._error = error
                         self._left -= threads - number
-                    self._worker.stop()
+                    self._stop()
                     break
             self._wait(grace)
         if self._error is not None:
@@ -89,7 +89,7 @@ class Run:
             return  # closed in another thread
         except BaseException as error:  # noqa: BLE001 - run() raises it
             self._error = self._error or error
-            self._worker.stop()
+            self._stop()
         finally:
             with self._changed:
                 self._left -= 1
@@ -118,7 +118,7 @@ class Run:
                 found = self._handle(task)
             except Exception as error:  # noqa: BLE001
                 _log.warning("%s: record %d failed in attempt %d", self._path, task.sequence, task.attempt, exc_info=True)
-                self._worker.failed(task, error)
+                self._source.policy.failed(task, error)
             except BaseException:
                 task.release()
                 raise

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from jlog._core.read.cursor import Cursor
 from jlog._core.system.lock import NEVER, Deadline
-from jlog._core.system.notices import warn
 from jlog._core.work.task import Task
 from jlog._core.work.tasks import TaskSource
-from jlog.care.passed_segments import PassedSegments
-from jlog.errors import DecodeError, JournalClosed, JournalError, LeaseLost, PositionLost
+from jlog.errors import PositionLost
 from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import SUBSCRIBER
@@ -24,12 +22,12 @@ from jlog.storage.damage import Damage
 from jlog.system.arguments import SECONDS_MAX, check_count, check_flag, check_seconds, check_timeout
 from jlog.system.filesystem import journal_path
 from jlog.typed.codec import Decoder
+from jlog.working.policy import TaskPolicy
 from jlog.working.shared_subscriber import SharedSubscriber, check_options
 
 if TYPE_CHECKING:
     from jlog.typed.codec import Codec
     from jlog.working.asynchronous import AsyncTakes
-    from jlog.working.dead_letters import DeadLetters
     from jlog.working.running import Run
 
 
@@ -84,29 +82,23 @@ class Worker:
             journal_path(path),
             {"order": order, "max_attempts": max_attempts, "dead_letters": dead_letters, "backoff": backoff, "window": window},
         )
-        deadline = self._deadline()
+        deadline = NEVER if self._lock_timeout is None else Deadline(self._lock_timeout)
         if create:
             create_if_missing(journal_path(path), deadline)
         self._journal = journal = JournalRecords(path, durable_only=False)
-        self._decoder = None if codec is None else Decoder(codec, str(journal.path))
+        decoder = None if codec is None else Decoder(codec, str(journal.path))
         create_subscriber(journal, name, start, create, deadline)
         self._subscriber = SharedSubscriber(journal, name, given, deadline, self._lock_timeout)
         try:
             again = Cursor(journal.path, journal.meta.uuid)
-            self._source = TaskSource(self._subscriber.window, journal.cursor, again, self, lease)
-            self._passed = PassedSegments(journal.path, journal.meta, journal.cursor, name)
+            self._policy = TaskPolicy(journal, self._subscriber, decoder, self._lock_timeout)
+            self._source = TaskSource(self._subscriber.window, journal.cursor, again, self._policy, lease)
             self._lost = self._seek()
         except BaseException:
             self._subscriber.close()
             raise
-        self._letters: DeadLetters | None = None
-        if self._subscriber.options.dead_letters is not None:
-            from jlog.working.dead_letters import DeadLetters  # few programs need it
-
-            self._letters = DeadLetters(self._subscriber, self._source, journal.path, journal.meta.uuid)
         self._async: AsyncTakes | None = None
         self._run: Run | None = None
-        self._warned = False
         self._closed = False
         self._pid = os.getpid()
 
@@ -117,9 +109,6 @@ class Worker:
         except PositionLost as error:
             return error
         return None
-
-    def _deadline(self) -> Deadline:
-        return NEVER if self._lock_timeout is None else Deadline(self._lock_timeout)
 
     def __repr__(self) -> str:
         return f"<jlog.Worker {self._journal.path!r} {self.name}>"
@@ -186,62 +175,7 @@ class Worker:
 
     def sync_finishes(self) -> None:
         """Makes all finishes so far survive a power loss. Calls that wait for this meanwhile share one sync."""
-        self._subscriber.sync_finishes(self._deadline())
-
-    # --- What the core asks for ------------------------------------------------------------------------------------
-
-    def decode(self, task: Task) -> Any:
-        if self._decoder is None:
-            raise JournalError(f"{self._journal.path}: this worker has no codec; open it with codec=…, or use task.value")
-        return self._decoder.decode(task)
-
-    def passed(self, committed: int) -> int:
-        """Lets retention look, once for each segment. Returns the position at which it wants to look again."""
-        self._passed.clean(committed)
-        return self._passed.clean_at
-
-    def warn_full(self) -> None:
-        if not self._warned:
-            self._warned = True
-            limit = self._source.window.limit
-            warn(
-                self._journal.path,
-                f"subscriber {self.name!r} hands out no new records",
-                f"its window of {limit} unfinished ones is full",
-            )
-
-    def failed(self, task: Task, error: BaseException) -> None:
-        """Ends a `with task` out of which an exception came, which goes on to the caller whatever becomes of the task."""
-        try:
-            if isinstance(error, DecodeError) and error.sequence == task.sequence and self._letters is not None:
-                task.reject(reason_of(error))  # another attempt would fail too
-            elif isinstance(error, Exception):
-                task.nack(reason=reason_of(error))
-            else:
-                task.release()
-        except (JournalError, OSError) as refused:
-            if not isinstance(refused, (LeaseLost, JournalClosed)):
-                warn(self._journal.path, f"record {task.sequence} was not given back", refused)
-
-    def reject(self, task: Task, reason: str) -> None:
-        if self._letters is not None:
-            self._letters.reject(task, reason, self._deadline())
-            self.sync_finishes()
-            return
-        warn(
-            self._journal.path,
-            f"record {task.sequence} was rejected after {task.attempts_made} attempts",
-            reason or "no reason given",
-        )
-        self._source.count_rejection(task)
-
-    def reject_exhausted(self, task: Task) -> None:
-        """Rejects a record that was given back with no attempt left."""
-        try:
-            self.reject(task, "its worker died, or its lease ended, in its last attempt")
-        except BaseException:
-            self._source.put_off(task)
-            raise
+        self._policy.sync_finishes()
 
     # --- For event loops, and for a function ----------------------------------------------------------------------------
 
@@ -273,7 +207,7 @@ class Worker:
         from jlog.working.running import Run
 
         self._source.window.check_open()
-        self._run = Run(self._source, self._journal.path, handle)
+        self._run = Run(self._source, self.stop, self._journal.path, handle)
         try:
             self._run.run(threads, grace)
         finally:
@@ -302,10 +236,9 @@ class Worker:
         finally:
             if self._run is not None:
                 self._run.wake()
-            if self._letters is not None:
-                self._letters.close()
-            self._passed.forget()
+            self._policy.close()
             self._subscriber.close()
+            self._journal.close()
 
     def __enter__(self) -> Worker:  # noqa: PYI034
         self._source.window.check_open()
@@ -313,11 +246,3 @@ class Worker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def reason_of(error: BaseException) -> str:
-    """Returns the last line of the error's traceback."""
-    text = str(error)
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return f"{name}: {text}" if text else name

@@ -51,7 +51,7 @@ cdef class Task(Record):
         if delay is not None:
             delay_us = <int64_t> (check_seconds("delay", delay, SECONDS_MAX, zero=True) * 1e6)
         if self.state == HELD and self.holder.has_no_attempt_left(self):
-            self.holder.policy.reject(self, reason)
+            self.holder.policy.reject(self.holder, self, reason)
         else:
             self.holder.give_back(self, delay_us, True)
 
@@ -60,7 +60,7 @@ cdef class Task(Record):
         the dead letter cannot be written, what its journal raises: then the record stays unfinished."""
         self.holder.check_held(self)
         if self.state == HELD:
-            self.holder.policy.reject(self, reason)
+            self.holder.policy.reject(self.holder, self, reason)
 
     def release(self) -> None:
         """Gives the record back at once, as if it had not been taken: the attempt does not count."""
@@ -98,7 +98,7 @@ cdef class Task(Record):
 cdef class TaskHolder:
     """Finishes the tasks of one worker, and gives them back. Any number of threads may use it.
 
-    policy: does the rest: reject(task, reason), failed(task, error), sync_finishes(), passed(), decode(task).
+    policy: a TaskPolicy, which does the rest.
     """
 
     cdef jlog_entry *entry_of(self, Task task) noexcept:

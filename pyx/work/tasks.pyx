@@ -202,7 +202,7 @@ cdef class TaskSource(TaskHolder):
                     tasks.append(task)  # without memory for it the task is put back
                 i += 1
                 if task is not None and task.attempt == 0:
-                    self.policy.reject_exhausted(task)  # which puts it off where that fails
+                    self.policy.reject_exhausted(self, task)  # which puts it off where that fails
         except BaseException as error:
             while i < count:  # those that it has failed for come later, so that the others are handed out meanwhile
                 if isinstance(error, PositionLost) and taken[i].sequence < error.first_sequence:
@@ -313,7 +313,7 @@ cdef class TaskSource(TaskHolder):
                 if tasks or self.stopped or deadline.left_us(1) == 0 or (interrupt is not None and interrupt.raised):
                     return tasks
                 if self.is_full:
-                    self.policy.warn_full()
+                    self.policy.warn_full(window.page.limit)
                 waiting.sleep(deadline)
         finally:
             waiting.end()

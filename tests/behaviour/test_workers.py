@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import shutil
@@ -341,13 +342,13 @@ def test_a_take_that_lasts_longer_than_its_lease_hands_out_no_record_that_it_has
     with open_worker(path, max_attempts=2) as other, open_worker(path, lease=0.001) as quick:
         slow = open_worker(path, lease=0.02)
 
-        def reject(task, reason):  # between two parts of the take
+        def reject(holder, task, reason):  # between two parts of the take
             threading.Event().wait(0.03)
             for taken in other.take(1, timeout=0):
                 taken.release()
-            slow._source.count_rejection(task)
+            holder.count_rejection(task)
 
-        slow.reject = reject
+        slow._source.policy.reject = reject
         zero, one = other.take(2)
         zero.nack(delay=0)
         assert sequences(quick.take(1)) == [0]  # its last attempt, and its lease ends at once
@@ -777,7 +778,22 @@ def test_a_worker_closed_in_the_middle_of_a_rejection_has_finished_the_record(pa
         worker.close()
         return committed + 2
 
-    worker.passed = close_meanwhile  # retention looks in the middle of a finish, where another thread may close the worker
+    worker._source.policy.passed = (
+        close_meanwhile  # retention looks in the middle of a finish, where another thread may close the worker
+    )
     task.reject("broken")
     with open_worker(path) as other:
         assert other.committed == 1
+
+
+def test_a_worker_that_nobody_refers_to_is_freed_at_once(path):
+    fill(path, 3)
+    gc.disable()
+    try:
+        worker = open_worker(path)
+        worker.ack(worker.take(2))
+        del worker
+        with jlog.Reader(path, "billing") as reader:
+            assert reader.position == 2
+    finally:
+        gc.enable()

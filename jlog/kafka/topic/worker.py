@@ -308,7 +308,7 @@ class TopicWorker:
         """Calls handle(task) for each message, in `threads` threads, until stop(), SIGTERM or SIGINT, as Worker.run() does. The
         threads share what one fetch brings, and the next fetch waits until all of that is finished."""
         self._check_open()
-        self._run = Run(self._source, self.path, cast("Any", handle))
+        self._run = Run(self._source, self.stop, self.path, cast("Any", handle))
         try:
             self._run.run(threads, grace)
         finally:

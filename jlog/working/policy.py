@@ -1,0 +1,111 @@
+"""What becomes of a worker's tasks besides their window: decoding, rejection, retention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jlog._core.system.lock import NEVER, Deadline
+from jlog._core.system.notices import warn
+from jlog._core.work.task import Task, TaskHolder
+from jlog.care.passed_segments import PassedSegments
+from jlog.errors import DecodeError, JournalClosed, JournalError, LeaseLost
+from jlog.reading.journal_records import JournalRecords
+from jlog.typed.codec import Decoder
+from jlog.working.shared_subscriber import SharedSubscriber
+
+if TYPE_CHECKING:
+    from jlog.working.dead_letters import DeadLetters
+
+
+class TaskPolicy:
+    """The core calls it for the tasks of one worker. It refers to no worker and no source: a worker that nobody refers to any
+    more is freed at once."""
+
+    def __init__(
+        self,
+        journal: JournalRecords,
+        subscriber: SharedSubscriber,
+        decoder: Decoder | None,
+        lock_timeout: float | None,
+    ) -> None:
+        self._path = str(journal.path)  # a plain one, which holds no directory
+        self._subscriber = subscriber
+        self._decoder = decoder
+        self._lock_timeout = lock_timeout
+        self._passed = PassedSegments(journal.path, journal.meta, journal.cursor, subscriber.name)
+        self._warned = False
+        self._letters: DeadLetters | None = None
+        if subscriber.options.dead_letters is not None:
+            from jlog.working.dead_letters import DeadLetters  # few programs need it
+
+            self._letters = DeadLetters(subscriber, journal.path, journal.meta.uuid)
+
+    def deadline(self) -> Deadline:
+        return NEVER if self._lock_timeout is None else Deadline(self._lock_timeout)
+
+    def close(self) -> None:
+        if self._letters is not None:
+            self._letters.close()
+        self._passed.close()
+
+    def decode(self, task: Task) -> Any:
+        if self._decoder is None:
+            raise JournalError(f"{self._path}: this worker has no codec; open it with codec=…, or use task.value")
+        return self._decoder.decode(task)
+
+    def passed(self, committed: int) -> int:
+        """Lets retention look, once for each segment. Returns the position at which it wants to look again."""
+        self._passed.clean(committed)
+        return self._passed.clean_at
+
+    def warn_full(self, limit: int) -> None:
+        if not self._warned:
+            self._warned = True
+            warn(
+                self._path,
+                f"subscriber {self._subscriber.name!r} hands out no new records",
+                f"its window of {limit} unfinished ones is full",
+            )
+
+    def sync_finishes(self) -> None:
+        """Makes all finishes so far survive a power loss. Calls that wait for this meanwhile share one sync."""
+        self._subscriber.sync_finishes(self.deadline())
+
+    def failed(self, task: Task, error: BaseException) -> None:
+        """Ends a `with task` out of which an exception came, which goes on to the caller whatever becomes of the task."""
+        try:
+            if isinstance(error, DecodeError) and error.sequence == task.sequence and self._letters is not None:
+                task.reject(reason_of(error))  # another attempt would fail too
+            elif isinstance(error, Exception):
+                task.nack(reason=reason_of(error))
+            else:
+                task.release()
+        except (JournalError, OSError) as refused:
+            if not isinstance(refused, (LeaseLost, JournalClosed)):
+                warn(self._path, f"record {task.sequence} was not given back", refused)
+
+    def reject(self, holder: TaskHolder, task: Task, reason: str) -> None:
+        if self._letters is not None:
+            self._letters.reject(holder, task, reason, self.deadline())
+            self.sync_finishes()
+            return
+        warn(
+            self._path, f"record {task.sequence} was rejected after {task.attempts_made} attempts", reason or "no reason given"
+        )
+        holder.count_rejection(task)
+
+    def reject_exhausted(self, holder: TaskHolder, task: Task) -> None:
+        """Rejects a record that was given back with no attempt left."""
+        try:
+            self.reject(holder, task, "its worker died, or its lease ended, in its last attempt")
+        except BaseException:
+            holder.put_off(task)
+            raise
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns the last line of the error's traceback."""
+    text = str(error)
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{name}: {text}" if text else name
