@@ -73,6 +73,10 @@ class ArchiveCursor(ReadPosition):
     def next_sequence(self) -> int:
         return self._archive.next_sequence if self._live is None else int(self._live.next_sequence)
 
+    @property
+    def journal_end(self) -> int:
+        return self._archive.next_sequence if self._live is None else int(self._live.journal_end)
+
     def seek(self, sequence: int) -> None:
         """Moves the position. Raises PositionLost where the segment is missing, ValueError for a sequence beyond the end."""
         if self._live is None:

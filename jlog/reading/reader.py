@@ -271,8 +271,9 @@ class Reader:
 
     @property
     def lag(self) -> int:
-        """Number of records between the position and the end of the journal."""
-        end = int(self._cursor.next_sequence)
+        """Number of records between the position and the end of the journal, with durable_only too: those that are not synced
+        are still to come."""
+        end = int(self._cursor.journal_end)
         return self._source.gaps.records_between(max(self.position, int(self._cursor.first_sequence)), end)
 
     @moving

@@ -15,6 +15,7 @@ cdef class Cursor(ReadPosition):
 
     cdef int start(self, JournalEnd stop) except -1
     cdef int check_path(self) except -1
+    cdef uint64_t find_end(self, bint durable_only) except? -1
     cdef int go_to(self, uint64_t sequence) except -1
     cdef bint enter_segment_of(self, uint64_t sequence) except -1
     cdef int go_to_end(self) except -1

@@ -78,12 +78,23 @@ cdef class Cursor(ReadPosition):
 
     @property
     def next_sequence(self) -> int:
-        """The journal's end as it is now: the sequence of the next record that is published."""
+        """The end of what it reads as it is now: the sequence of the next record that is published, or synced."""
+        return self.find_end(self.blocks.stop.durable_only)
+
+    @property
+    def journal_end(self) -> int:
+        """The journal's end as it is now, also for a cursor that reads synced records only."""
+        return self.find_end(False)
+
+    cdef uint64_t find_end(self, bint durable_only) except? -1:
         cdef Cursor other
+        cdef JournalEnd stop
         self.check_open()
         self.check_path()
+        stop = self.blocks.stop.another()
+        stop.durable_only = durable_only
         other = Cursor.__new__(Cursor)
-        other.start(self.blocks.stop.another())
+        other.start(stop)
         other.seek_end()
         return other.blocks.sequence
 

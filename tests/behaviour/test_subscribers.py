@@ -197,3 +197,14 @@ def test_a_flow_that_cannot_begin_leaves_no_subscriber(path, writer, tmp_path):
         with pytest.raises((jlog.JournalError, OSError)):
             jlog.transform(path, taken, lambda record: record, subscriber="mine")
         assert {name: at.sequence for name, at in jlog.Journal(path).subscribers().items()} == subscribers
+
+
+def test_both_lags_of_a_subscriber_that_reads_synced_records_count_those_that_are_not_synced_too(path):
+    with jlog.Writer(path) as writer, jlog.Reader(path, "billing", durable_only=True) as reader:
+        fill(writer, 3)
+        writer.sync()
+        fill(writer, 2)
+        assert reader.lag == jlog.Journal(path).subscribers()["billing"].lag == 5
+        assert len(reader.read()) == 3
+        reader.commit()
+        assert reader.lag == jlog.Journal(path).subscribers()["billing"].lag == 2
