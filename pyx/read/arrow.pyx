@@ -20,6 +20,7 @@ cdef class ArrowIterator:
     cdef uint64_t end
     cdef uint64_t rows  # of the batch before: the next one will have about as many
     cdef uint64_t value_bytes  # of the batch before
+    cdef uint64_t key_bytes  # of the batch before
 
     def __init__(self, Cursor cursor not None, Py_ssize_t max_records, Py_ssize_t max_bytes, fields, *, end=None, convert=None):
         self.fields, self.convert = tuple(fields), convert
@@ -32,14 +33,15 @@ cdef class ArrowIterator:
         return self
 
     def __next__(self):
-        cdef Columns columns = Columns(self.fields, self.cursor.path, self.rows, self.value_bytes + self.value_bytes // 8)
+        cdef Columns columns = Columns(self.fields, self.cursor.path, self.rows, self.value_bytes + self.value_bytes // 8,
+                                       self.key_bytes + self.key_bytes // 8)
         begin_use(self.cursor)
         try:
             self.cursor.owe()
             self.cursor.read_into(columns, self.max_records, self.max_bytes, self.end)
             if columns.count == 0:
                 raise StopIteration
-            self.rows, self.value_bytes = columns.to.rows, columns.to.value.used
+            self.rows, self.value_bytes, self.key_bytes = columns.to.rows, columns.to.value.used, columns.to.key.used
             batch = columns.hand_over()
             if self.convert is not None:
                 batch = self.convert(batch)

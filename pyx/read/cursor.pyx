@@ -350,7 +350,7 @@ cdef class Cursor(ReadPosition):
             most = min(<uint64_t> (max_records - batch.count), end - blocks.sequence)
             start, before = blocks.at, batch.count
             try:
-                blocks.at = batch.add_short(start, reach(blocks, left), blocks.base_time_us, blocks.sequence, most)
+                blocks.at = batch.add_ready(start, reach(blocks, left), blocks.base_time_us, blocks.sequence, most)
                 left -= blocks.at - start
                 most -= batch.count - before
                 blocks.sequence += batch.count - before

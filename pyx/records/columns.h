@@ -51,13 +51,6 @@ static inline void jlog_add_entry(struct jlog_array *array, uint32_t used)
     array->offsets[++array->count] = (int32_t)used;
 }
 
-static inline void jlog_add_bytes(struct jlog_array *array, const uint8_t *data, uint32_t bytes)
-{
-    if (bytes != 0)
-        memcpy(array->data + array->used, data, bytes);
-    jlog_add_entry(array, array->used + bytes);
-}
-
 static inline void jlog_set_bit(uint8_t *bits, uint64_t at) { bits[at >> 3] |= (uint8_t)(1u << (at & 7)); }
 static inline void jlog_clear_bit(uint8_t *bits, uint64_t at) { bits[at >> 3] &= (uint8_t)~(1u << (at & 7)); }
 
@@ -70,6 +63,14 @@ static inline void jlog_copy_value(uint8_t *to, const uint8_t *from, uint32_t by
     else
         for (uint32_t at = 0; at < bytes; at += JLOG_PIECE_OF_VALUE)
             memcpy(to + at, from + at, JLOG_PIECE_OF_VALUE);
+}
+
+/* Adds an entry, whose bytes lie before `end`, up to which can be read. */
+static inline void jlog_add_bytes(struct jlog_array *array, const uint8_t *data, uint32_t bytes, const uint8_t *end)
+{
+    if (bytes != 0)
+        jlog_copy_value(array->data + array->used, data, bytes, end);
+    jlog_add_entry(array, array->used + bytes);
 }
 
 /* Adds records in the short form, which need not have been checked: at most `most`, none that reaches beyond `end`, and none
@@ -152,7 +153,7 @@ static inline void jlog_fill_headers(struct jlog_columns *to, const uint8_t *at,
             to->null_header_values++;
             value_bytes = 0;
         }
-        jlog_add_bytes(&to->header_value, value, value_bytes);
+        jlog_add_bytes(&to->header_value, value, value_bytes, at + left);
         at += bytes;
         left -= bytes;
     }
@@ -160,7 +161,7 @@ static inline void jlog_fill_headers(struct jlog_columns *to, const uint8_t *at,
     jlog_add_entry(&to->headers, (uint32_t)to->name.count);
 }
 
-static inline void jlog_fill_record(struct jlog_columns *to, const struct jlog_record *record)
+static inline void jlog_fill_record(struct jlog_columns *to, const struct jlog_record *record, const uint8_t *end)
 {
     if (to->timestamp_us != NULL)
         to->timestamp_us[to->rows] = record->timestamp_us;
@@ -169,12 +170,12 @@ static inline void jlog_fill_record(struct jlog_columns *to, const struct jlog_r
             jlog_clear_bit(to->value.validity, to->rows);
             to->null_values++;
         }
-        jlog_add_bytes(&to->value, record->value, record->value == NULL ? 0 : record->value_bytes);
+        jlog_add_bytes(&to->value, record->value, record->value_bytes, end);
     }
     if (record->key != NULL && to->key.offsets != NULL) {
         jlog_catch_up(&to->key, to->rows);
         jlog_set_bit(to->key.validity, to->rows);
-        jlog_add_bytes(&to->key, record->key, record->key_bytes);
+        jlog_add_bytes(&to->key, record->key, record->key_bytes, end);
     }
     if (record->headers_bytes != 0 && to->headers.offsets != NULL) {
         jlog_catch_up(&to->headers, to->rows);
@@ -191,9 +192,38 @@ static inline void jlog_fill(struct jlog_columns *to, const uint8_t *at, const u
     while ((at = jlog_fill_short(to, at, end, base_time_us, UINT64_MAX - to->rows)) < end &&
            (size = jlog_decode_record(at, (size_t)(end - at), base_time_us, &record)) != 0) {
         if (!(record.tag & JLOG_TAG_STATE))
-            jlog_fill_record(to, &record);
+            jlog_fill_record(to, &record, end);
         at += size;
     }
+}
+
+/* Returns whether an entry has room in a column. The columns that no record has used yet have none. */
+static inline int jlog_has_room(const struct jlog_array *array, uint32_t bytes)
+{
+    return array->offsets != NULL && bytes <= array->room - array->used;
+}
+
+/* Checks and adds records in one pass: at most `most`, and none that reaches beyond `end`. Ends before what is left to
+ * jlog_fill(): a record with headers, one whose key or value has no room, state, and what is no record. Returns the address
+ * after the added ones. */
+static inline const uint8_t *jlog_fill_ready(struct jlog_columns *to, const uint8_t *at, const uint8_t *end,
+                                             int64_t base_time_us, uint64_t most, int with_key)
+{
+    const uint64_t end_row = to->rows + most;
+    struct jlog_record record;
+    size_t size;
+
+    while ((at = jlog_fill_short(to, at, end, base_time_us, end_row - to->rows)) < end && to->rows < end_row &&
+           (size = jlog_decode_record(at, (size_t)(end - at), base_time_us, &record)) != 0) {
+        if (record.headers_bytes != 0 || !(record.tag & JLOG_TAG_LONG) || record.tag & JLOG_TAG_STATE ||
+            (to->value.offsets != NULL && !jlog_has_room(&to->value, record.value_bytes)) ||
+            (record.key != NULL && with_key && !jlog_has_room(&to->key, record.key_bytes)))
+            break;
+        __builtin_prefetch(at + JLOG_PREFETCH_BYTES);
+        jlog_fill_record(to, &record, end);
+        at += size;
+    }
+    return at;
 }
 
 static inline void jlog_fill_sequence(struct jlog_columns *to, uint64_t from_row, uint64_t first_sequence)

@@ -34,6 +34,8 @@ cdef extern from "records/columns.h" nogil:
     enum:
         JLOG_PIECE_OF_VALUE
     const uint8_t *jlog_fill_short(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t most)
+    const uint8_t *jlog_fill_ready(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t most,
+                                   bint with_key)
     void jlog_measure(const uint8_t *at, const uint8_t *end, jlog_sizes *sizes)
     void jlog_fill(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us)
     void jlog_fill_sequence(jlog_columns *to, uint64_t from_row, uint64_t first_sequence)
@@ -48,7 +50,7 @@ cdef class Batch:
 
     cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
                  Py_ssize_t count) except -1
-    cdef const uint8_t *add_short(self, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t first_sequence,
+    cdef const uint8_t *add_ready(self, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t first_sequence,
                                   uint64_t most) except NULL
 
 
@@ -75,6 +77,7 @@ cdef class Columns(Batch):
     cdef readonly tuple fields
     cdef tuple names
     cdef bint only_sequence
+    cdef bint with_key
     cdef object path
     cdef list runs  # (row, sequence) where the sequences do not go on from the row before
     cdef uint64_t expected  # the sequence that goes on

@@ -13,7 +13,7 @@ from jlog._core.records.arrow cimport (
     jlog_widen,
 )
 
-from jlog._core.format.format cimport JLOG_SHORT_BYTES, jlog_pass_short
+from jlog._core.format.format cimport JLOG_SHORT_BYTES
 from jlog._core.records.arrow import TEXTS
 
 
@@ -34,10 +34,10 @@ cdef class Batch:
         """Adds `count` records, which the cursor has checked. With an error, adds none of them."""
         raise NotImplementedError
 
-    cdef const uint8_t *add_short(self, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t first_sequence,
+    cdef const uint8_t *add_ready(self, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t first_sequence,
                                   uint64_t most) except NULL:
-        """Checks and adds records in the short form in one pass: at most `most`, and none that reaches beyond `end`. Returns
-        the address after them. It may leave any of them to add(), as this one leaves all. With an error, adds none of them."""
+        """Checks and adds records in one pass: at most `most`, and none that reaches beyond `end`. Returns the address after
+        them. It may leave any of them to add(), as this one leaves all. With an error, adds none of them."""
         return at
 
 
@@ -128,18 +128,21 @@ cdef uint8_t *allocate(size_t size) except NULL:
 
 
 cdef class Columns(Batch):
-    """Collects records, and creates an ArrowBatch of them. `fields` are the wanted columns, `rows` and `value_bytes` the
-    expected size. `path` names the journal in errors."""
+    """Collects records, and creates an ArrowBatch of them. `fields` are the wanted columns, `rows`, `value_bytes` and
+    `key_bytes` the expected size. `path` names the journal in errors."""
 
-    def __init__(self, tuple fields not None, path=None, uint64_t rows=0, uint64_t value_bytes=0):
+    def __init__(self, tuple fields not None, path=None, uint64_t rows=0, uint64_t value_bytes=0, uint64_t key_bytes=0):
         self.fields, self.path = fields, path
         self.names = tuple([field.name for field in fields])
         self.only_sequence = self.names == ("sequence",)  # the number of records is all that is needed
+        self.with_key = "key" in self.names
         self.sequence, self.timestamp = Memory(), Memory()
         self.value, self.key, self.headers = Strings(0xFF), Strings(0), Strings(0)
         self.name, self.header_value = Strings(0xFF), Strings(0xFF)
         self.runs = []
         self.reserve(rows, min(value_bytes, INT32_MAX))
+        if key_bytes:
+            self.key.reserve(&self.to.key, rows, min(key_bytes, INT32_MAX))
 
     cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
                  Py_ssize_t count) except -1:
@@ -167,16 +170,13 @@ cdef class Columns(Batch):
         self.count = self.to.rows
         return 0
 
-    cdef const uint8_t *add_short(self, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t first_sequence,
+    cdef const uint8_t *add_ready(self, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t first_sequence,
                                   uint64_t most) except NULL:
         cdef uint64_t rows = self.to.rows
         most = min(most, <uint64_t> (end - at) // JLOG_SHORT_BYTES)
         self.reserve(rows + most, 0)  # there is room for the values of a batch like the one before: add() makes more
         self.begin_run(first_sequence)
-        if self.only_sequence:
-            at = jlog_pass_short(at, end, most, &self.to.rows)
-        else:
-            at = jlog_fill_short(&self.to, at, end, base_time_us, most)
+        at = jlog_fill_ready(&self.to, at, end, base_time_us, most, self.with_key)
         jlog_fill_sequence(&self.to, rows, first_sequence)
         self.expected = first_sequence + (self.to.rows - rows)
         self.count = self.to.rows
@@ -205,7 +205,7 @@ cdef class Columns(Batch):
     cdef int reserve_rest(self, uint64_t rows, const jlog_sizes *more) except -1:
         """Makes room for everything besides the values."""
         cdef jlog_columns *to = &self.to
-        if more.keys and "key" in self.names:
+        if more.keys and self.with_key:
             self.key.reserve(&to.key, rows, to.key.used + more.key_bytes)
         if more.headers and "headers" in self.names:
             self.name.reserve(&to.name, to.name.count + more.headers, to.name.used + more.name_bytes)

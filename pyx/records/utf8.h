@@ -49,12 +49,28 @@ static inline size_t jlog_utf8_mended(uint8_t *to, const uint8_t *text, size_t b
     return written;
 }
 
+/* Returns how many bytes are ASCII before the first one that is not. */
+static inline size_t jlog_ascii_bytes(const uint8_t *text, size_t bytes)
+{
+    size_t at = 0;
+    uint64_t words[4];                                   /* compilers make one or two vectors of them */
+
+    for (; bytes - at >= sizeof words; at += sizeof words) {
+        memcpy(words, text + at, sizeof words);
+        if ((words[0] | words[1] | words[2] | words[3]) & 0x8080808080808080u)
+            break;
+    }
+    while (at < bytes && text[at] < 0x80)
+        at++;
+    return at;
+}
+
 static inline int jlog_utf8_valid(const uint8_t *text, size_t bytes)
 {
     size_t size = 1;
 
     for (size_t at = 0; at < bytes && size != 0; at += size)
-        size = jlog_utf8_character(text + at, bytes - at);
+        size = text[at] < 0x80 ? jlog_ascii_bytes(text + at, bytes - at) : jlog_utf8_character(text + at, bytes - at);
     return size != 0;
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pyarrow
+import pytest
 from hypothesis import given, settings
 
 import exhaustive
@@ -99,3 +100,24 @@ def test_arrow_holds_what_iteration_gives(tmp_path_factory, given, max_records, 
     assert table.column("headers").to_pylist() == [
         [{"key": name, "value": value} for name, value in record.headers] or None for record in expected
     ]
+
+
+PIECES = [b"", *(character.encode() for character in "\u00e9\u20ac\U0001f600")]
+BROKEN = [b"\xff", b"\xc3", b"\xa9", b"\xe2\x82", b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80"]
+ascii_runs = st.integers(0, 100).map(lambda size: b"a" * size)
+texts = st.tuples(ascii_runs, st.sampled_from(PIECES * 8 + BROKEN), ascii_runs).map(b"".join)
+
+
+@settings(max_examples=exhaustive.count(50, 300), deadline=None)
+@given(st.lists(texts, max_size=30))
+def test_a_column_of_text_is_what_python_decodes(tmp_path_factory, values):
+    path = tmp_path_factory.mktemp("arrow") / "j"
+    with jlog.Writer(path) as writer:
+        writer.extend(values)
+    try:
+        expected = [value.decode() for value in values]
+    except UnicodeDecodeError as error:
+        with pytest.raises(ValueError, match=f"the value of record {values.index(error.object)} is not UTF-8"):
+            jlog.scan(path, text=True).to_arrow()
+    else:
+        assert jlog.scan(path, text=True).to_arrow().column("value").to_pylist() == expected

@@ -46,16 +46,18 @@ static void make_array(struct jlog_array *array, uint64_t rows, uint64_t bytes)
 {
     array->validity = calloc(rows / 8 + 1, 1);
     array->offsets = calloc(rows + 1, sizeof *array->offsets);
-    array->data = malloc(bytes + 1);
+    array->data = malloc(bytes + JLOG_PIECE_OF_VALUE);
+    array->room = (uint32_t)bytes;
 }
 
 /* The columns that a cursor has them become, in exactly the room that was measured. */
 static void fill_columns(const uint8_t *at, size_t bytes, uint64_t records, int64_t base_time_us)
 {
+    const uint8_t *const end = at + bytes;
     struct jlog_columns to = {0};
     struct jlog_sizes sizes;
 
-    jlog_measure(at, at + bytes, &sizes);
+    jlog_measure(at, end, &sizes);
     if (sizes.name_bytes > INT32_MAX)
         return;
     to.sequence = calloc(records + 1, sizeof *to.sequence);
@@ -65,7 +67,8 @@ static void fill_columns(const uint8_t *at, size_t bytes, uint64_t records, int6
     make_array(&to.headers, records, 0);
     make_array(&to.name, sizes.headers, sizes.name_bytes);
     make_array(&to.header_value, sizes.headers, sizes.header_value_bytes);
-    jlog_fill(&to, at, at + bytes, base_time_us);
+    at = jlog_fill_ready(&to, at, end, base_time_us, records, 1);
+    jlog_fill(&to, at, end, base_time_us);
     jlog_fill_sequence(&to, 0, 7);
     jlog_catch_up(&to.key, to.rows);
     jlog_catch_up(&to.headers, to.rows);
