@@ -189,10 +189,10 @@ def _invoke(arguments: list[str]) -> int:
     except click.Abort:  # is raised by Ctrl-C or Ctrl-D at a question
         return INTERRUPTED
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption) and (command := error.option_name.lstrip("-")) in harmless(
-            tool.list_commands()
-        ):
-            error = click.UsageError(f"No such option {error.option_name!r}. Did you mean `jlogtool {command}`?", error.ctx)
+        if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+            command = error.option_name.lstrip("-")
+            if command in harmless(tool.list_commands()) and command != error.ctx.info_name:
+                error = click.UsageError(f"No such option {error.option_name!r}. Did you mean `jlogtool {command}`?", error.ctx)
         error.show()
         return error.exit_code
     return DONE

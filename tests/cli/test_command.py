@@ -91,6 +91,11 @@ def test_a_mistyped_command_names_the_nearest(typed: str, meant: str) -> None:
     assert (result.code, f"Did you mean {meant!r}?" in result.err) == (2, True)
 
 
+def test_a_command_does_not_suggest_itself() -> None:
+    result = run("archive", "--archive", "file:///tmp/archive", "/tmp/j")
+    assert (result.code, "Did you mean" in result.err) == (2, False)
+
+
 LEAVES = {path: command for path, command in COMMANDS.items() if not isinstance(command, click.Group)}
 EACH_LEAF = pytest.mark.parametrize("path", LEAVES, ids=" ".join)
 
