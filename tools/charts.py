@@ -1,7 +1,7 @@
 """Draws measurements as SVG, with matplotlib from the extra `bench`.
 
 `charts.py` draws docs/choosing.json and docs/rivals.json, which bench/choosing.py and bench/rivals.py measured, into
-docs/drawings, and prints them as tables.
+docs/drawings, and prints them as tables. It also draws the rates of docs/comparisons.md there.
 `charts.py RESULTS.json docs/benchmarks.svg` draws the results of `make bench ARGS='--json RESULTS.json'`.
 """
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FIGURES = DOCS / "choosing.json"
 RIVALS = DOCS / "rivals.json"
+COMPARISONS = DOCS / "comparisons.md"
 # As narrow as the text allows, so that a telephone shrinks it little.
 WIDTH_INCHES, PANEL_INCHES, BAR_INCHES = 5.6, 2.8, 0.42
 COLOURS = ("#2f6fc4", "#b07a1c", "#c04a3f")
@@ -82,9 +83,10 @@ PANELS = {
 }
 
 QUEUES = (
-    Panel("records put a second, one a call (logarithmic)", ("put",), "put a second"),
-    Panel("records taken and finished a second, one a call (logarithmic)", ("take",), "taken and finished a second"),
+    Panel("records put a second, one a call (logarithmic)", ("put",), "put a second", 1, True),
+    Panel("records taken and finished a second, one a call (logarithmic)", ("take",), "taken and finished a second", 1, True),
 )
+WRITERS = Panel("million records of 100 bytes a second, by one process", ("write",), "")
 STEADY = ("jlog", "multiprocessing.SimpleQueue")
 RIVAL_PANELS = {
     "latency": tuple(
@@ -187,10 +189,30 @@ def draw_bars(plot: Axes, panel: Panel, figures: Figures) -> None:
         plot.text(0.01, at + 0.24, text, transform=plot.get_yaxis_transform(), fontsize=9, va="bottom")
     plot.set_yticks([])
     plot.set_ylim(-0.6, len(figures) - 0.2)
-    plot.set_xscale("log")
-    plot.minorticks_off()
+    if panel.logarithmic:
+        plot.set_xscale("log")
+        plot.minorticks_off()
     plot.xaxis.set_major_formatter(lambda tick, _at: f"{tick:,.10g}")
     plot.tick_params(axis="x", labelsize=8)
+
+
+def draw_comparison(figures: Figures, target: Path) -> None:
+    """Draws a bar for each program of docs/comparisons.md."""
+    figure, axes = canvas(1, BAR_INCHES * len(figures) + 0.8)
+    draw_bars(axes[0, 0], WRITERS, figures)
+    save(figure, target, digest(figures))
+
+
+def compared() -> Figures:
+    """Returns the column "write" of the table in docs/comparisons.md, one record a call for jlog; of a range, the greatest
+    value."""
+    rows = COMPARISONS.read_text(encoding="utf-8").partition("| million records/s |")[2].partition("\n\n")[0].splitlines()[2:]
+    found = {}
+    for name, figure in ((cell.strip() for cell in row.split("|")[1:3]) for row in rows):
+        rate = max(map(float, re.findall(r"[\d.]+", figure)))
+        found[re.sub(r"[*`]", "", name)] = {"write": dict.fromkeys(ENDS, rate)}
+    del found["jlog, 1,000 a call"]
+    return found
 
 
 def by_value(part: str, figures: dict[str, Any]) -> Figures:
@@ -279,6 +301,7 @@ def main() -> None:
     for part, measured in json.loads(RIVALS.read_text(encoding="utf-8")).items():
         draw_rivals(part, measured["figures"], DOCS / "drawings" / f"rivals-{part}.svg")
         print(rivals_table(part, measured["figures"]), end="\n\n")
+    draw_comparison(compared(), DOCS / "drawings" / "comparison.svg")
 
 
 if __name__ == "__main__":

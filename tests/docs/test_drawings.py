@@ -1,20 +1,13 @@
-"""docs/drawings: what tools/drawings.py and tools/charts.py write, and all of it is shown."""
+"""docs/drawings: the charts are those that tools/charts.py draws, and each drawing is shown."""
 
 from __future__ import annotations
 
 import json
 
 import charts
-import drawings
 import pytest
 
 from docs.console import DOCS
-
-
-@pytest.mark.parametrize("draw", drawings.DRAWINGS, ids=lambda draw: draw.__name__)
-def test_a_drawing_is_that_of_its_program(draw: drawings.Draw) -> None:
-    text = (DOCS / "drawings" / f"{draw.__name__}.svg").read_text(encoding="utf-8")
-    assert text == draw().svg(), "run tools/drawings.py"
 
 
 @pytest.mark.parametrize("option", charts.PANELS)
@@ -33,14 +26,14 @@ def test_a_chart_of_rivals_and_its_table_are_those_of_the_figures(part: str) -> 
     assert charts.rivals_table(part, figures) in (DOCS / "benchmarks.md").read_text(encoding="utf-8"), "run tools/charts.py"
 
 
+def test_the_chart_of_comparisons_is_that_of_its_table() -> None:
+    drawn = (DOCS / "drawings" / "comparison.svg").read_text(encoding="utf-8")
+    assert charts.digest(charts.compared()) in drawn, "run tools/charts.py"
+
+
 def test_each_drawing_is_shown() -> None:
     page = "".join(
         (DOCS / name).read_text(encoding="utf-8")
         for name in ("how-it-works.md", "choosing.md", "comparisons.md", "benchmarks.md")
     )
     assert {path.name for path in (DOCS / "drawings").iterdir() if f"](drawings/{path.name})" not in page} == set()
-
-
-def test_text_that_its_box_cannot_hold_is_not_drawn() -> None:
-    with pytest.raises(ValueError, match="wider than 40 pixels"):
-        drawings.Drawing("title", 100).box(0, 0, 40, 20, "longer than that")
