@@ -7,7 +7,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
@@ -205,7 +204,7 @@ class Server:
     def __enter__(self) -> Server:  # noqa: PYI034
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -39,7 +39,7 @@ def open_writer(url: str | os.PathLike[str], **options: Any) -> WriterProtocol:
     with _kafka_needed():
         from jlog import kafka
 
-        return kafka.open_writer(str(url), **options)
+        return kafka.TopicWriter(str(url), **options)
 
 
 def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **options: Any) -> ReaderProtocol:
@@ -52,7 +52,7 @@ def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **op
     with _kafka_needed():
         from jlog import kafka
 
-        return kafka.open_reader(str(url), subscriber, **options)
+        return kafka.TopicReader(str(url), subscriber, **options)
 
 
 def open_worker(url: str | os.PathLike[str], name: str, **options: Any) -> Worker | TopicWorker:
@@ -64,7 +64,7 @@ def open_worker(url: str | os.PathLike[str], name: str, **options: Any) -> Worke
         with _kafka_needed():
             from jlog import kafka
 
-            return kafka.open_worker(str(url), name, **options)
+            return kafka.TopicWorker(str(url), name, **options)
     from jlog.working.worker import Worker  # most programs do not need it
 
     return Worker(path, name, **options)
@@ -79,7 +79,7 @@ def open_journal(url: str | os.PathLike[str], *, lock_timeout: float | None = No
     with _kafka_needed():
         from jlog import kafka
 
-        return kafka.open_journal(str(url))
+        return kafka.TopicJournal(str(url))
 
 
 def create_journal(url: str | os.PathLike[str], **options: Any) -> None:

@@ -15,7 +15,6 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import BoundsFile
@@ -231,7 +230,7 @@ class LocalCopy:
     def __enter__(self) -> LocalCopy:  # noqa: PYI034
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -15,7 +15,6 @@ import jlog
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.context import SpawnProcess
-    from types import TracebackType
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -42,7 +41,7 @@ class Fleet:
     def __enter__(self) -> Fleet:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for member in self._members.values():
             member.process.kill()
         for member in self._members.values():

@@ -23,10 +23,10 @@ from jlog.kafka.mirrors import Capture, Mirror
 from jlog.kafka.pair import Status, status
 from jlog.kafka.part_positions import PartPosition, positions
 from jlog.kafka.standbys import Promotion, Standby, promote
-from jlog.kafka.topic.reader import TopicReader, open_reader
-from jlog.kafka.topic.topics import TopicJournal, create_journal, delete_journal, list_topics, open_journal
-from jlog.kafka.topic.worker import TopicTask, TopicWorker, open_worker
-from jlog.kafka.topic.writer import TopicWriter, open_writer
+from jlog.kafka.topic.reader import TopicReader
+from jlog.kafka.topic.topics import TopicJournal, create_journal, delete_journal, list_topics
+from jlog.kafka.topic.worker import TopicTask, TopicWorker
+from jlog.kafka.topic.writer import TopicWriter
 
 __all__ = [
     "BrokerError",
@@ -53,10 +53,6 @@ __all__ = [
     "create_journal",
     "delete_journal",
     "list_topics",
-    "open_journal",
-    "open_reader",
-    "open_worker",
-    "open_writer",
     "parse",
     "plan_capture",
     "plan_mirror",

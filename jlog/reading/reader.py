@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from jlog._core.read.position import handing_out, moving
@@ -341,7 +340,7 @@ class Reader:
         self._cursor.check_open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- Checks -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from jlog.cli.terminal.output import say_no_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
+    from types import FrameType
 
     from rich.console import RenderableType
 
@@ -66,11 +66,11 @@ class Screen:
         try:
             self._take()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._give_back()
         finally:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from jlog.errors import CheckpointNotFound, PositionLost
+from jlog.errors import CheckpointNotFound, JournalClosed, PositionLost
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import TopicChanged
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import TopicUrl, parse
 from jlog.kafka.topic.checkpoints import Checkpoints
 from jlog.positions.names import Start, check_name, resolved, timestamp_us_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Partition:
@@ -121,3 +124,40 @@ def _number_of(at: TopicUrl, topic: Topic) -> int:
             f"choose it: {at}?partition=0"
         )
     return 0
+
+
+class Opened:
+    """A reader, a writer or a worker of a topic: it is open until close(), in the process that has opened it."""
+
+    _kind: ClassVar[str]  # of them, as errors name it
+    _closed = False
+
+    def __init__(self, at: TopicUrl) -> None:
+        self._url = str(at)
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<jlog.kafka.{type(self).__name__} {self._url!r}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled; hand over its URL and name, and open one where they arrive"
+        )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise JournalClosed(f"{self._url}: this {self._kind} is closed; open a new one")
+        if self._pid != os.getpid():
+            raise JournalClosed(
+                f"{self._url}: this {self._kind} belongs to the process that this one was forked from; open a new one"
+            )
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -8,17 +8,17 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from jlog.errors import JournalClosed, JournalError, SubscriberNotFound
+from jlog.errors import JournalError, SubscriberNotFound
 from jlog.kafka.client.cluster import ANSWER_SECONDS
 from jlog.kafka.client.errors import BrokerError, at_once
 from jlog.kafka.client.records import KafkaBatch, KafkaRecord
 from jlog.kafka.client.settings import Config
+from jlog.kafka.client.url import parse
 from jlog.kafka.topic import groups
 from jlog.kafka.topic.fetch import Fetch
-from jlog.kafka.topic.partition import Partition
+from jlog.kafka.topic.partition import Opened, Partition
 from jlog.positions.names import Start, check_name, check_new_name
 from jlog.reading.pace import Pace
 from jlog.record import ArrowBatch, Field, columns_of, fields_of, requested_fields, schema_of, stream_of
@@ -35,7 +35,7 @@ READ_BACK = 1_000
 STREAM_RECORDS, STREAM_BYTES = 65_536, 16 << 20  # of one batch of a stream
 
 
-class TopicReader:
+class TopicReader(Opened):
     """Reads the committed messages of one partition in order, as jlog.Reader reads a journal; `sequence` is the offset.
 
     With a `name` it is a subscriber, which is a consumer group of this name: commit() commits the group's offset, where reading
@@ -51,6 +51,8 @@ class TopicReader:
     A TopicReader is used by one thread at a time. After a fork the child's raises JournalClosed. It cannot be pickled.
     """
 
+    _kind = "reader"
+
     def __init__(
         self,
         url: str,
@@ -65,15 +67,14 @@ class TopicReader:
         config_file: str | os.PathLike[str] | None = None,
     ) -> None:
         self._name = None if name is None else check_name(name, "subscriber")
+        super().__init__(parse(url))
         self._registration: groups.Registration | None = None
-        self._closed = False
-        self._pid = os.getpid()
         self._buffer: deque[Any] = deque()
         self._position = 0
         self._same_at = time.monotonic()
         with at_once():
             self._partition = Partition(url, config, config_file)
-            self._decoder = None if codec is None else Decoder(codec, self._partition.url)
+            self._decoder = None if codec is None else Decoder(codec, self._url)
             self._consumer = groups.consumer_of(self._partition, name)
             try:
                 offset = self._partition.find(start) if name is None else self._subscribe(name, start, create)
@@ -87,7 +88,7 @@ class TopicReader:
         found = groups.committed(self._consumer, self._partition, name)
         if found is None and not create:
             there = ", ".join(groups.subscribers_of(self._partition)) or "none"
-            raise SubscriberNotFound(f"{self._partition.url} has no subscriber {name!r}; there: {there}")
+            raise SubscriberNotFound(f"{self._url} has no subscriber {name!r}; there: {there}")
         offset = found
         if offset is None:
             check_new_name(name, "subscriber")
@@ -98,10 +99,7 @@ class TopicReader:
         return offset
 
     def __repr__(self) -> str:
-        return f"<jlog.kafka.TopicReader {self._partition.url!r} {self._name or 'anonymous'}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a TopicReader cannot be pickled; hand over its URL and name, and open one where they arrive")
+        return f"<jlog.kafka.TopicReader {self._url!r} {self._name or 'anonymous'}>"
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
@@ -209,7 +207,7 @@ class TopicReader:
             found.append(message)
         if not found:
             return None
-        columns = columns_of(KafkaBatch(found), fields, self._partition.url)
+        columns = columns_of(KafkaBatch(found), fields, self._url)
         for _ in found:
             self._buffer.popleft()
         self._position = found[-1].offset() + 1
@@ -258,7 +256,7 @@ class TopicReader:
                     return bool(self._buffer[0].offset() < end)
                 if time.monotonic() > until:
                     said = self._partition.settings.last_said
-                    raise BrokerError(f"{self._partition.url}: reading: no broker answers ({said or 'no reason is known'})")
+                    raise BrokerError(f"{self._url}: reading: no broker answers ({said or 'no reason is known'})")
         return False
 
     def _wait(self, timeout: float | None) -> bool:
@@ -304,7 +302,7 @@ class TopicReader:
         _, name = self._named()
         found = groups.committed(self._consumer, self._partition, name)
         if found is None:
-            raise SubscriberNotFound(f"{self._partition.url}: subscriber {self._name!r} was removed")
+            raise SubscriberNotFound(f"{self._url}: subscriber {self._name!r} was removed")
         return found
 
     @property
@@ -335,7 +333,7 @@ class TopicReader:
         elif sequence < 0:
             raise ValueError(f"an offset must be 0 or more, not {sequence}")
         if sequence > self._position and sequence > self._partition.end():
-            raise ValueError(f"{self._partition.url} ends before offset {sequence}; commit what has been read")
+            raise ValueError(f"{self._url} ends before offset {sequence}; commit what has been read")
         if sequence < self._position:
             self._partition.kept(sequence)
         registration.check()
@@ -374,28 +372,8 @@ class TopicReader:
             self._registration.close()
         self._consumer.close()
 
-    def __enter__(self) -> TopicReader:  # noqa: PYI034
-        self._check_open()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def _named(self) -> tuple[groups.Registration, str]:
         self._check_open()
         if self._registration is None or self._name is None:
-            raise JournalError(f"{self._partition.url}: an anonymous reader commits nothing; open it with a name")
+            raise JournalError(f"{self._url}: an anonymous reader commits nothing; open it with a name")
         return self._registration, self._name
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise JournalClosed(f"{self._partition.url}: this reader is closed; open a new one")
-        if self._pid != os.getpid():
-            raise JournalClosed(
-                f"{self._partition.url}: this reader belongs to the process that this one was forked from; open a new one"
-            )
-
-
-def open_reader(url: str, subscriber: str | None = None, **options: Any) -> TopicReader:
-    """Opens a TopicReader of the partition at `url`, with its options."""
-    return TopicReader(url, subscriber, **options)

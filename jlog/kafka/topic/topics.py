@@ -232,10 +232,6 @@ def _retention_config(retention: Retention) -> dict[str, str]:
     return found
 
 
-def open_journal(url: str, **options: Any) -> TopicJournal:
-    return TopicJournal(url, **options)
-
-
 @at_once()
 def create_journal(
     url: str,

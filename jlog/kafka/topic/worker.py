@@ -9,19 +9,19 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from jlog.errors import JournalClosed, JournalError, LeaseLost, SubscriberNotFound
+from jlog.errors import JournalError, LeaseLost, SubscriberNotFound
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
 from jlog.kafka.client.errors import BrokerError, at_once, code_of, told
 from jlog.kafka.client.records import KafkaRecord
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import parse
+from jlog.kafka.topic.partition import Opened
 from jlog.positions.names import check_name, check_new_name
 from jlog.system.arguments import check_count, check_timeout
 from jlog.typed.codec import Codec, Decoder
@@ -87,7 +87,7 @@ class TopicTask(KafkaRecord):
     def __enter__(self) -> TopicTask:  # noqa: PYI034
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.ack()
             return
@@ -99,7 +99,7 @@ class TopicTask(KafkaRecord):
             self.release()
 
 
-class TopicWorker:
+class TopicWorker(Opened):
     """One of many workers that share the share group `name` of the topic at `url`, all of its partitions. Each message goes to
     one of them at a time, and is finished by itself.
 
@@ -116,6 +116,8 @@ class TopicWorker:
 
     After a fork the child's raises JournalClosed. It cannot be pickled.
     """
+
+    _kind = "worker"
 
     def __init__(
         self,
@@ -139,7 +141,7 @@ class TopicWorker:
                 raise ValueError(f"{url}: {option}={value!r} is for journals: {LACKING[option]}")
         if start not in STARTS:
             raise ValueError(f"{url}: a share group begins at 'begin' or 'end', not at {start!r}")
-        self.path = str(at)
+        super().__init__(at)
         self.name = check_name(name, "subscriber")
         self.decoder = None if codec is None else Decoder(codec, self.path)
         self._topic = at.topic
@@ -147,8 +149,6 @@ class TopicWorker:
         self._lock = threading.Condition(threading.Lock())  # the client takes one call at a time
         self._fetched: deque[Any] = deque()  # messages that the brokers have locked for us, and that nobody has taken
         self._held: set[TopicTask] = set()
-        self._pid = os.getpid()
-        self._closed = False
         self._source: Any = _Source(self)
         self._async: AsyncTakes | None = None
         self._run: Run | None = None
@@ -192,8 +192,10 @@ class TopicWorker:
     def __repr__(self) -> str:
         return f"<jlog.kafka.TopicWorker {self.path!r} {self.name}>"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a TopicWorker cannot be pickled; hand over its URL and name, and open one where they arrive")
+    @property
+    def path(self) -> str:
+        """URL of the topic."""
+        return self._url
 
     # --- Taking -----------------------------------------------------------------------------------------------------
 
@@ -343,21 +345,6 @@ class TopicWorker:
             with at_once(), told("closing", self._settings):
                 self._client.close()
 
-    def __enter__(self) -> TopicWorker:  # noqa: PYI034
-        self._check_open()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise JournalClosed(f"{self.path}: this worker is closed; open a new one")
-        if self._pid != os.getpid():
-            raise JournalClosed(
-                f"{self.path}: this worker belongs to the process that this one was forked from; open a new one"
-            )
-
 
 class _Source:
     """The source of tasks for run() and for the coroutines of a worker."""
@@ -388,8 +375,3 @@ def _without_share_groups(path: str) -> BrokerError:
         f"{path}: the brokers have no share groups: use Kafka 4.2 or newer with the feature share.version=1, or mirror the "
         "topic into a journal (`jlogtool mirror from-kafka`), and share out that"
     )
-
-
-def open_worker(url: str, name: str, **options: Any) -> TopicWorker:
-    """Opens a TopicWorker of the topic at `url`, with its options."""
-    return TopicWorker(url, name, **options)

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from operator import index
-from types import TracebackType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from jlog.errors import JournalClosed, JournalError, RecordTooLarge
+from jlog.errors import JournalError, RecordTooLarge
 from jlog.flow.records import NewRecord
 from jlog.kafka.client.cluster import ANSWER_SECONDS
 from jlog.kafka.client.errors import REFUSED, BrokerError, at_once, code_of, not_allowed, told
 from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
 from jlog.kafka.client.settings import TRANSACTIONAL, Config
-from jlog.kafka.topic.partition import Partition
+from jlog.kafka.client.url import parse
+from jlog.kafka.topic.partition import Opened, Partition
 from jlog.kafka.topic.topics import topic_config
 from jlog.options import Retention
 from jlog.positions.names import timestamp_us_of
@@ -32,7 +32,7 @@ SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard
 START_SECONDS, COMMIT_SECONDS, ABORT_SECONDS = 30.0, 60.0, 5.0
 
 
-class TopicWriter:
+class TopicWriter(Opened):
     """Writes to one partition, as jlog.Writer writes to a journal. append() returns None, since the offset is known only when
     the brokers have the record: flush() returns when all required replicas have acknowledged all records, or raises.
 
@@ -47,6 +47,8 @@ class TopicWriter:
 
     Threads may share one. After a fork the child's raises JournalClosed. It pickles as its URL and options.
     """
+
+    _kind = "writer"
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class TopicWriter:
             "config": topic_config(compression, segment_bytes, roll, retention),
         }
         self._codec = check_codec(codec, "encode")
-        self._pid = os.getpid()
+        super().__init__(parse(url))
         self._lock = threading.RLock()
         self._failure: KafkaError | None = None
         self._transactional = transactional
@@ -99,7 +101,7 @@ class TopicWriter:
         with at_once():
             self._partition = Partition(url, config, config_file, making)
             self._rules = Rules(self._partition.cluster.config(self._partition.name))
-            self._producer: Producer | None = self._start(compression)
+            self._producer = self._start(compression)
 
     def _start(self, compression: str | None) -> Producer:
         settings, limit = self._partition.settings, self._rules.limit_bytes
@@ -122,11 +124,8 @@ class TopicWriter:
             producer.list_topics(self._partition.name, ANSWER_SECONDS)
         return producer
 
-    def __repr__(self) -> str:
-        return f"<jlog.kafka.TopicWriter {self._partition.url!r}>"
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self._partition.url, self._arguments)
+        return _reopened, (self._url, self._arguments)
 
     # --- Writing ----------------------------------------------------------------------------------------------------
 
@@ -208,19 +207,20 @@ class TopicWriter:
         size = len(data or b"") + overhead_bytes_of(name, pairs)
         if size > self._rules.limit_bytes:
             raise RecordTooLarge(
-                f"{self._partition.url}: a record of {size} bytes is too large: the topic takes "
+                f"{self._url}: a record of {size} bytes is too large: the topic takes "
                 f"{self._rules.max_message_bytes} (max.message.bytes), with all that surrounds them"
             )
         time_us = None if timestamp_us is None else index(timestamp_us)
         if time_us is not None or self._rules.needs_key:  # the broker would refuse the whole batch, later
             reason = self._rules.refusal(NewRecord(data, name, tuple(pairs), time_us), name)
             if reason:
-                raise ValueError(f"{self._partition.url}: the topic would refuse the record: {reason}")
+                raise ValueError(f"{self._url}: the topic would refuse the record: {reason}")
         time_ms = 0 if time_us is None else milliseconds(time_us)
         return self._partition.name, data, name, self._partition.number, None, None, time_ms, pairs
 
     def _produce(self, message: tuple[Any, ...]) -> None:
-        producer = self._open_producer()
+        self._check_open()
+        producer = self._producer
         with told("producing", self._partition.settings):
             if self._transactional and not self._begun:
                 producer.begin_transaction()
@@ -233,7 +233,7 @@ class TopicWriter:
                     self._raise_if_failed()
                 except KafkaException as error:
                     if code_of(error) in REFUSED:
-                        raise RecordTooLarge(f"{self._partition.url}: {error.args[0].str()}") from None
+                        raise RecordTooLarge(f"{self._url}: {error.args[0].str()}") from None
                     raise
                 else:
                     break
@@ -242,7 +242,8 @@ class TopicWriter:
     def flush(self) -> None:
         """Returns when the brokers have all appended records, or raises the first failure: BrokerError."""
         with self._lock:
-            producer = self._open_producer()
+            self._check_open()
+            producer = self._producer
             with at_once():
                 if self._transactional:
                     self._commit()
@@ -262,20 +263,21 @@ class TopicWriter:
 
     def close(self) -> None:
         """Flushes, and raises the first failure; the writer is closed in either case. A second close does nothing."""
-        if self._producer is None:
+        if self._closed:
             return
         try:
             if self._pid == os.getpid():
                 self.flush()
         finally:
-            self._producer = None
+            self._closed = True
+            vars(self).pop("_producer", None)
 
     # --- Properties -------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
         """URL of the partition."""
-        return self._partition.url
+        return self._url
 
     @property
     @at_once()
@@ -290,20 +292,13 @@ class TopicWriter:
         self._check_open()
         return 0
 
-    def __enter__(self) -> TopicWriter:  # noqa: PYI034
-        self._check_open()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     # --- Errors -----------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
         if not self._begun:
             return
         self._begun = False
-        producer = self._open_producer()
+        producer = self._producer
         try:
             with told("committing a transaction", self._partition.settings):
                 _until_done(producer.commit_transaction, COMMIT_SECONDS)
@@ -322,25 +317,12 @@ class TopicWriter:
         failure, self._failure = self._failure, None
         if failure is None:
             return
-        text = f"{self._partition.url}: a record was not taken: {failure.str()}"
+        text = f"{self._url}: a record was not taken: {failure.str()}"
         if failure.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             text += f"; {not_allowed(f'Write on topic {self._partition.name}')}"
         if failure.code() == KafkaError._MSG_TIMED_OUT:
             text += f": {self._partition.cluster.why_late(self._partition.name)}"
         raise BrokerError(text, failure.code())
-
-    def _open_producer(self) -> Producer:
-        self._check_open()
-        assert self._producer is not None
-        return self._producer
-
-    def _check_open(self) -> None:
-        if self._producer is None:
-            raise JournalClosed(f"{self._partition.url}: this writer is closed; open a new one")
-        if self._pid != os.getpid():
-            raise JournalClosed(
-                f"{self._partition.url}: this writer belongs to the process that this one was forked from; open a new one"
-            )
 
 
 def _until_done(call: Callable[[float], Any], seconds: float) -> None:
@@ -375,8 +357,3 @@ def _header_name(name: Any) -> str:
 
 def _reopened(url: str, arguments: dict[str, Any]) -> TopicWriter:
     return TopicWriter(url, **arguments)
-
-
-def open_writer(url: str, **options: Any) -> TopicWriter:
-    """Opens a TopicWriter to the partition at `url`, with its options."""
-    return TopicWriter(url, **options)

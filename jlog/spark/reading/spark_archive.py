@@ -7,7 +7,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import pairwise
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import jlog
@@ -214,5 +213,5 @@ class TaskReader:
     def __enter__(self) -> TaskReader:  # noqa: PYI034
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._records.cursor.close()
