@@ -39,7 +39,7 @@ class PythonConsumer:
 
     def assign(self, places: Collection[At]) -> None:
         """Reads these partitions from now on, and no others. What was fetched ahead is forgotten."""
-        self._consumer.assign([_partition(at) for at in places])
+        self._consumer.assign([client_partition(at) for at in places])
 
     def consume(self, count: int, seconds: float) -> tuple[PythonMessages, list[tuple[int, Event]]]:
         """Waits up to `seconds` for a message, and returns up to `count` of those that are there then. Each event comes with
@@ -58,7 +58,7 @@ class PythonConsumer:
 
     def commit(self, places: Collection[At]) -> None:
         """Commits these offsets for the group, without waiting for it."""
-        self._consumer.commit(offsets=[_partition(at) for at in places], asynchronous=True)
+        self._consumer.commit(offsets=[client_partition(at) for at in places], asynchronous=True)
 
     def close(self) -> None:
         self._consumer.close()
@@ -121,7 +121,8 @@ class PythonMessages(list[Any]):
         return first + len(own), sum(map(len, messages)), reason
 
 
-def _partition(at: At) -> TopicPartition:
+def client_partition(at: At) -> TopicPartition:
+    """Returns the place as the Python client takes it."""
     if at.leader_epoch < 0:
         return TopicPartition(at.topic, at.partition, at.offset)
     return TopicPartition(at.topic, at.partition, at.offset, leader_epoch=at.leader_epoch)

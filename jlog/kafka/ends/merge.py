@@ -8,18 +8,19 @@ from typing import Any, NamedTuple
 
 from jlog.errors import JournalError
 from jlog.flow.records import Headers, NewRecord, RecordColumns
-from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP
+from jlog.kafka.client.names import SEQUENCE, TIMESTAMP
 from jlog.kafka.client.records import sequence_in, time_us_of
+from jlog.kafka.ends.messages import without_ours
 
 
-class Mirrored(NamedTuple):
+class MirroredMessage(NamedTuple):
     """A message with the sequence of its record."""
 
     sequence: int
     message: Any
 
 
-def mirrored(message: Any) -> Mirrored:
+def mirrored(message: Any) -> MirroredMessage:
     """Raises JournalError for a message that no mirror for a standby has sent."""
     sequence = sequence_in(message)
     if sequence is None:
@@ -27,13 +28,13 @@ def mirrored(message: Any) -> Mirrored:
             f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}: the message has no header "
             f"{SEQUENCE}, so that no `jlogtool mirror to-kafka --standby` sent it: a standby needs a topic of its own"
         )
-    return Mirrored(sequence, message)
+    return MirroredMessage(sequence, message)
 
 
 class MirroredBatch:
     """Records in the order of their sequences, without a gap."""
 
-    def __init__(self, found: Sequence[Mirrored]) -> None:
+    def __init__(self, found: Sequence[MirroredMessage]) -> None:
         self.found = found
 
     def __len__(self) -> int:
@@ -52,13 +53,9 @@ class MirroredBatch:
         return RecordColumns(
             [message.value() for message in messages],
             [message.key() for message in messages],
-            [_own(found) for found in headers],
+            [without_ours(found) for found in headers],
             [_time_us(message, found) for message, found in zip(messages, headers, strict=True)],
         )
-
-
-def _own(headers: Headers) -> Headers:
-    return [header for header in headers if not header[0].startswith(OURS_PREFIX)]
 
 
 def _time_us(message: Any, headers: Headers) -> int | None:
@@ -71,15 +68,15 @@ class Merge:
     that were sent again."""
 
     def __init__(self, partitions: Sequence[int], expected: int) -> None:
-        self.waiting: Mapping[int, deque[Mirrored]] = {partition: deque() for partition in partitions}
+        self.waiting: Mapping[int, deque[MirroredMessage]] = {partition: deque() for partition in partitions}
         self.expected = expected  # sequence of the next record
 
-    def add(self, found: Mirrored) -> None:
+    def add(self, found: MirroredMessage) -> None:
         self.waiting[found.message.partition()].append(found)
 
-    def take(self, max_records: int) -> list[Mirrored]:
+    def take(self, max_records: int) -> list[MirroredMessage]:
         """Takes the next records, as long as no sequence is missing."""
-        taken: list[Mirrored] = []
+        taken: list[MirroredMessage] = []
         while len(taken) < max_records:
             run = next((waiting for waiting in self._begun() if waiting[0].sequence == self.expected), None)
             if run is None:
@@ -91,13 +88,13 @@ class Merge:
                     self.expected += 1
         return taken
 
-    def give_back(self, taken: Sequence[Mirrored]) -> None:
+    def give_back(self, taken: Sequence[MirroredMessage]) -> None:
         """Puts the messages that were taken last back."""
         for found in reversed(taken):
             self.waiting[found.message.partition()].appendleft(found)
             self.expected = found.sequence
 
-    def _begun(self) -> list[deque[Mirrored]]:
+    def _begun(self) -> list[deque[MirroredMessage]]:
         """Returns the queues of the partitions that have a message, without records that are there already."""
         for waiting in self.waiting.values():
             while waiting and waiting[0].sequence < self.expected:

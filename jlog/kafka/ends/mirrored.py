@@ -17,7 +17,7 @@ from jlog.kafka.ends.topic_sink import SINK
 
 
 @dataclass(frozen=True)
-class Mirrored:
+class MirroredJournal:
     """A journal whose mirror sends what a standby needs."""
 
     uuid: str
@@ -27,7 +27,7 @@ class Mirrored:
     begins: dict[int, int]  # offset of the first message of each partition, where it is not 0
 
 
-def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) -> Mirrored:
+def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) -> MirroredJournal:
     """Finds the journal that is mirrored to the topic. Raises JournalError where there is none, or several."""
     cluster = Cluster(settings, stop)
     cluster.check(topic)
@@ -48,7 +48,7 @@ def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) ->
                 # A mirror that began later in the journal goes on where another one has ended, after a takeover.
                 begins = json.loads(rows[SINK.encode()])["begin"] if int(position["begin"]) == 0 else {}
                 offsets = {int(partition): int(offset) for partition, offset in begins.items()}
-                found.append(Mirrored(uuid, table, about, int(position["sequence"]), offsets))
+                found.append(MirroredJournal(uuid, table, about, int(position["sequence"]), offsets))
     where = f"kafka://{settings.servers}/{topic}"
     if not found:
         needs = f"Read on topic {settings.names.table(topic, of or '*')}"

@@ -30,6 +30,15 @@ class Part:
     leader_epoch: int = -1  # of the last message; -1: not known
     passed: int = 0  # offsets between that message and `offset`: ends of transactions, which are never handed out
 
+    @classmethod
+    def of(cls, topic: Topic, position: Mapping[str, Any], offset: int, first: int) -> Part:
+        """Returns the partition as it goes on at this offset, which differs from the stored one where records are missing.
+        first: the partition's first offset."""
+        found, passed = cls(topic, int(position["begin"]), offset), int(position.get("passed", 0))
+        if offset == int(position["offset"]) and offset - passed >= first:
+            found.leader_epoch, found.passed = position.get("leader_epoch", -1), passed
+        return found
+
     def as_position(self) -> dict[str, Any]:
         found = {"offset": self.offset, "topic_id": self.topic.id, "begin": self.begin}
         if self.leader_epoch >= 0:
@@ -37,6 +46,11 @@ class Part:
         if self.passed:
             found["passed"] = self.passed
         return found
+
+    def read_to(self, message: Any) -> None:
+        """Notes a message of the Python client as the last one that was read."""
+        epoch = message.leader_epoch()
+        self.offset, self.leader_epoch, self.passed = message.offset() + 1, -1 if epoch is None else epoch, 0
 
     def pass_over_to(self, offset: int) -> None:
         """Passes over ends of transactions, whose leader epochs are not known."""
@@ -153,7 +167,7 @@ class Parts:
             position = known[number]
             if position["topic_id"] != topic.id:
                 raise self.changed(topic.name)
-            found[topic.name, number] = self._part(topic, position, int(position["offset"]), 0)
+            found[topic.name, number] = Part.of(topic, position, int(position["offset"]), 0)
         return found
 
     def _stored(self, topic: Topic, stored: SourcePosition) -> dict[int, Mapping[str, Any]]:
@@ -172,19 +186,11 @@ class Parts:
             place = topic.name, number
             if position is not None:
                 offset = self.checked(topic, place, position, first[number], end[number])
-                found[place] = self._part(topic, position, offset, first[number])
+                found[place] = Part.of(topic, position, offset, first[number])
             elif known and number > max(known):  # it was added since, and nothing of it was read
                 found[place] = Part(topic, 0, self._from_the_first(place, first[number]))
             else:
                 found[place] = Part(topic, begin[number], begin[number])
-        return found
-
-    def _part(self, topic: Topic, position: Mapping[str, Any], offset: int, first: int) -> Part:
-        """Returns the partition as it goes on at this offset, which differs from the stored one where records are missing.
-        first: the partition's first offset."""
-        found, passed = Part(topic, int(position["begin"]), offset), int(position.get("passed", 0))
-        if offset == int(position["offset"]) and offset - passed >= first:
-            found.leader_epoch, found.passed = position.get("leader_epoch", -1), passed
         return found
 
     def added(self, topic: Topic, partitions: Collection[int]) -> dict[PartitionName, Part]:

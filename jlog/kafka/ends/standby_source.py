@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -27,11 +28,13 @@ from jlog.kafka.client.errors import (
     unsettled,
 )
 from jlog.kafka.client.lag import committed_lag
+from jlog.kafka.client.python import client_partition
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.streams import Stream
 from jlog.kafka.client.topology import Watcher
 from jlog.kafka.ends.merge import Merge, MirroredBatch, mirrored
-from jlog.kafka.ends.mirrored import Mirrored
+from jlog.kafka.ends.mirrored import MirroredJournal
+from jlog.kafka.ends.parts import Part
 
 AHEAD_RECORDS = 50_000  # of each partition that wait for those of another one; then the partition is paused
 AT_ONCE = 2_000
@@ -48,7 +51,7 @@ class StandbySource:
         self,
         settings: Settings,
         topic: str,
-        mirror: Mirrored,
+        mirror: MirroredJournal,
         *,
         stop: Stop,
         skip_missing: bool = False,
@@ -71,9 +74,7 @@ class StandbySource:
         self._heard_at = 0.0  # monotonic time when the last message came
         self._topic: Topic | None = None
         self._merge = Merge((), 0)
-        self._read: dict[int, int] = {}  # offset of the next message of each partition
-        self._last: dict[int, tuple[int, int]] = {}  # offset after the last message of each partition, and its leader epoch
-        self._begun: dict[int, int] = {}
+        self._parts: dict[int, Part] = {}
         self._ends: dict[int, int] | None = None
         self._paused: set[int] = set()
         self._table_ends: tuple[int, int] = (0, 0)  # offset of the table's next row, and its end at the start
@@ -98,12 +99,12 @@ class StandbySource:
         self.cluster.check(self._name)
         self._topic = topic = self.cluster.topic(self._name)
         first, end = self.cluster.first_offsets(topic), self.cluster.end_offsets(topic)
-        self._begun = {partition: self._mirror.begins.get(partition, 0) for partition in first}
-        self._read, self._last = dict(self._begun), {}
+        begins = {partition: self._mirror.begins.get(partition, 0) for partition in first}
+        self._parts = {partition: Part(topic, begin, begin) for partition, begin in begins.items()}
         for partition in first:
             stored = source_positions.get(f"{self._name}/{partition}")
             if stored is not None:
-                self._go_on(partition, stored, first[partition], end[partition])
+                self._go_on(topic, partition, stored, first[partition], end[partition])
         self._skip_lost(first, end)
         self._merge = Merge(list(first), self._next_sequence())
         self._ends = self._ends or end
@@ -111,43 +112,33 @@ class StandbySource:
         self._paused, self._handed_out, self._gap = set(), 0, None
         with told("beginning to read", self.settings):
             self._consumer = Consumer(self.settings.for_consumer())
-            self._consumer.assign([*map(self._place, self._read), TopicPartition(self._table, 0, 0)])
+            places = [part.to_read((self._name, partition)) for partition, part in self._parts.items()]
+            self._consumer.assign([*map(client_partition, places), TopicPartition(self._table, 0, 0)])
         self._heard_at = time.monotonic()
 
-    def _go_on(self, partition: int, stored: Mapping[str, Any], first: int, end: int) -> None:
+    def _go_on(self, topic: Topic, partition: int, stored: Mapping[str, Any], first: int, end: int) -> None:
         """Goes on where the standby has come to in this partition. Raises TopicChanged where that place is gone."""
-        assert self._topic is not None
-        if stored["topic_id"] != self._topic.id:
+        if stored["topic_id"] != topic.id:
             raise TopicChanged(f"{self._where()} was deleted and created again: this standby cannot go on. Create a new one")
-        self._begun[partition], self._read[partition] = int(stored["begin"]), int(stored["offset"])
-        last = self._read[partition] - int(stored.get("passed", 0))
-        if "leader_epoch" in stored and last >= first:
-            self._last[partition] = last, int(stored["leader_epoch"])
-        if self._read[partition] > end:
+        self._parts[partition] = part = Part.of(topic, stored, int(stored["offset"]), first)
+        if part.offset > end:
             raise self._lost_tail(partition, end)
-
-    def _place(self, partition: int) -> TopicPartition:
-        """Returns where to read on: after the last message. By its leader epoch the brokers can see whether they have lost
-        what was read. Ends of transactions after it may have a newer one, and are read once more."""
-        if partition not in self._last:
-            return TopicPartition(self._name, partition, self._read[partition])
-        offset, leader_epoch = self._last[partition]
-        return TopicPartition(self._name, partition, offset, leader_epoch=leader_epoch)
 
     def _where(self) -> str:
         return f"kafka://{self.settings.servers}/{self._name}"
 
     def _lost_tail(self, partition: int, end: int) -> TopicChanged:
+        offset = self._parts[partition].offset
         return TopicChanged(
-            f"{self._where()}: partition {partition} was read up to offset {self._read[partition]} and ends at {end}, and the "
-            f"brokers have lost its tail or have other records there: this standby ends, and keeps what it has. Mirror the "
-            f"journal to a new topic, and make a new standby of that one"
+            f"{self._where()}: partition {partition} was read up to offset {offset} and ends at {end}, and the brokers have "
+            f"lost its tail or have other records there: this standby ends, and keeps what it has. Mirror the journal to a new "
+            f"topic, and make a new standby of that one"
         )
 
     def _skip_lost(self, first: dict[int, int], end: dict[int, int]) -> None:
         """Goes on at the first sequence from which the topic has every record. Raises PositionLost where that passes over
         records, and nobody has said that it may."""
-        lost = {partition: offset for partition, offset in self._read.items() if offset < first[partition]}
+        lost = {partition: part.offset for partition, part in self._parts.items() if part.offset < first[partition]}
         if not lost:
             return
         partition, offset = next(iter(lost.items()))
@@ -163,8 +154,7 @@ class StandbySource:
             )
         whole = max(self._first_sequence(partition, first[partition], end[partition]) for partition in lost)
         for partition in lost:
-            self._read[partition] = first[partition]
-            self._last.pop(partition, None)
+            self._parts[partition] = replace(self._parts[partition], offset=first[partition], leader_epoch=-1, passed=0)
         sequence = self._next_sequence()
         if whole > sequence:
             self._on_event(f"{what}: this standby has no records {sequence} to {whole - 1}")
@@ -224,7 +214,7 @@ class StandbySource:
             assert self._topic is not None
             self._gap = lowest, self.cluster.end_offsets(self._topic)
         ends = self._gap[1]
-        return all(self._read[partition] >= ends[partition] for partition in self._merge.empty())
+        return all(self._parts[partition].offset >= ends[partition] for partition in self._merge.empty())
 
     def _fetch(self, timeout: float) -> int:
         """Returns the number of messages that came."""
@@ -240,15 +230,10 @@ class StandbySource:
                 elif message.topic() == self._table:
                     self._learn(message)
                 else:
-                    self._note_read(message)
+                    self._parts[message.partition()].read_to(message)
                     self._merge.add(mirrored(message))
             self._hold_back(consumer)
         return len(got)
-
-    def _note_read(self, message: Any) -> None:
-        self._read[message.partition()] = message.offset() + 1
-        if message.leader_epoch() is not None:
-            self._last[message.partition()] = message.offset() + 1, message.leader_epoch()
 
     def _learn(self, message: Any) -> None:
         """Handles a row of the mirror's table."""
@@ -274,7 +259,7 @@ class StandbySource:
             if is_table:
                 self._table_ends = max(self._table_ends[0], message.offset()), self._table_ends[1]
             else:
-                self._read[partition] = max(self._read[partition], message.offset())
+                self._parts[partition].pass_over_to(message.offset())
         elif error.code() in OFFSET_GONE:
             self._overtaken(message.topic(), partition, lost_tail=is_lost_tail(error))
         elif error.code() not in TIMED_OUT and not is_without_group(error):  # the client connects again by itself
@@ -288,7 +273,7 @@ class StandbySource:
             self._check_is(self.cluster.find(name))
             assert self._topic is not None
             end = self.cluster.end_offsets(self._topic, [partition])[partition]
-            if lost_tail or self._read[partition] > end:
+            if lost_tail or self._parts[partition].offset > end:
                 raise self._lost_tail(partition, end)
         text = f"kafka://{self.settings.servers}/{name}: the offset to read next of partition {partition} is gone"
         raise unsettled(text)
@@ -300,31 +285,20 @@ class StandbySource:
     # --- Position ---------------------------------------------------------------------------------------------------
 
     def source_positions(self) -> SourcePosition:
-        assert self._topic is not None
         mark = {"uuid": self._uuid, "topic": self._name, "table": self._table, "next": self._merge.expected}
         found: SourcePosition = {MARK: mark}
         for partition in self._merge.waiting:
-            found[f"{self._name}/{partition}"] = {
-                "topic_id": self._topic.id,
-                "begin": self._begun[partition],
-                **self._next(partition),
-            }
+            found[f"{self._name}/{partition}"] = self._next(partition).as_position()
         return found
 
-    def _next(self, partition: int) -> dict[str, int]:
-        """Returns the part of a source position that says where the partition goes on."""
-        waiting = self._merge.waiting[partition]
-        read = self._read[partition]
-        offset, epoch = self._last.get(partition, (read, None))
-        if waiting:
-            read = offset = waiting[0].message.offset()
-            epoch = waiting[0].message.leader_epoch()
-        found = {"offset": read}
-        if epoch is not None:
-            found["leader_epoch"] = epoch
-        if read > offset:
-            found["passed"] = read - offset
-        return found
+    def _next(self, partition: int) -> Part:
+        """Returns the partition as it goes on after the records that were handed out."""
+        part, waiting = self._parts[partition], self._merge.waiting[partition]
+        if not waiting:
+            return part
+        message = waiting[0].message
+        epoch = message.leader_epoch()
+        return replace(part, offset=message.offset(), leader_epoch=-1 if epoch is None else epoch, passed=0)
 
     def secure(self) -> None:
         """Makes sure that the records were read from the topic that exists now."""
@@ -345,12 +319,12 @@ class StandbySource:
         return (
             self._ends is not None
             and self._table_ends[0] >= self._table_ends[1]
-            and all(self._read.get(partition, 0) >= end for partition, end in self._ends.items())
+            and all(self._parts[partition].offset >= end for partition, end in self._ends.items())
             and self._merge.lowest() is None
         )
 
     def lag(self, source_positions: SourcePosition) -> Lag:
-        read = {(self._name, partition): offset for partition, offset in self._read.items()}
+        read = {(self._name, partition): part.offset for partition, part in self._parts.items()}
         return committed_lag(self.cluster, read, source_positions, self._stop)
 
     def describe(self, record: Any) -> str:  # noqa: ARG002
