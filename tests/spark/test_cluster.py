@@ -61,6 +61,7 @@ def test_a_destination_of_each_host_is_refused_with_the_hosts(hosts: Cluster, jo
     assert_nothing_counts(journal, dest)
 
 
+@pytest.mark.exhaustive
 def test_a_destination_that_one_host_lacks_is_refused(hosts: Cluster, journal: Path, name: str) -> None:
     dest = hosts.partly / name / "lake"
     told = hosts.pipeline("--subscriber", "lake", journal, dest).error()
