@@ -112,6 +112,12 @@ def directory_in(request: pytest.FixtureRequest, place: str | None) -> Iterator[
 
 
 @pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where most tests have their journal."""
+    return tmp_path / "j"
+
+
+@pytest.fixture
 def in_memory(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A directory like tmp_path, for a test that syncs thousands of times and whose outcome never depends on the disk."""
     with directory_in(request, fast_disk()) as found:

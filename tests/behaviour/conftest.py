@@ -5,11 +5,6 @@ from behaviour.journals import SMALL
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "j"
-
-
-@pytest.fixture
 def writer(path):
     """With the smallest buffer and the smallest segments."""
     with jlog.Writer(path, **SMALL) as writer:

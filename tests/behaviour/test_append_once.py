@@ -8,18 +8,13 @@ from datetime import timedelta
 import pytest
 
 import jlog
-from behaviour.journals import SMALL
+from behaviour.journals import SMALL, values
 from elsewhere import run_python
 from jlog._core.system.lock import NEVER
 from jlog.storage.ids import StoredIds, write_ids
 from jlog.writer.ids import Ids
 
 MANY_SEGMENTS = {"segment_bytes": 4 << 10, "precommit": 4 << 10}
-
-
-def values(path):
-    with jlog.Reader(path) as reader:
-        return list(reader.values())
 
 
 @pytest.fixture(params=[0, 4 << 10], ids=["direct", "buffer"])

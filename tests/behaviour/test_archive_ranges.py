@@ -311,7 +311,7 @@ def test_cleaning_again_adds_a_missing_index(path, tmp_path, counting):
         append(writer, 1000)
         writer.roll()
         segment = jlog.Journal(path).segments()[0]
-        Archive.of_journal(target.as_uri(), str(path)).store(segment)
+        Archive(target.as_uri(), journal=str(path)).store(segment)
         (folder,) = target.iterdir()
         (index,) = files(folder, "idx")
         content = index.read_bytes()
@@ -320,7 +320,7 @@ def test_cleaning_again_adds_a_missing_index(path, tmp_path, counting):
         for left in (None, b"", content[:-1] + b"?"):
             if left is not None:
                 index.write_bytes(left)
-            Archive.of_journal(target.as_uri(), str(path)).store(segment)
+            Archive(target.as_uri(), journal=str(path)).store(segment)
             assert index.read_bytes() == content
         assert files(folder, "json")[0].stat().st_mtime_ns == changed
 

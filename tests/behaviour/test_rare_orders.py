@@ -11,11 +11,6 @@ from jlog.care import cleaning
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "j"
-
-
-@pytest.fixture
 def bounds(path):
     journal = jlog.Journal.create(path)
     lock_file = LockFile(str(path / "lock"))

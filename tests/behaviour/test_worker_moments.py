@@ -19,11 +19,6 @@ from patience import wait_until
 DAY = 86400
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "j"
-
-
 def fill(path, count, keys=None):
     with jlog.Writer(path) as writer:
         writer.extend([b"%d" % number for number in range(count)], keys)

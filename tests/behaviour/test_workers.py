@@ -16,11 +16,6 @@ from conftest import SMALL
 from jlog.positions import work_files
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "j"
-
-
 def fill(path, count=10, keys=None, **options):
     with jlog.Writer(path, **options) as writer:
         writer.extend([b"%d" % i for i in range(count)], keys)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import jlog
+from behaviour.journals import values
 from cli.command import COMMAND, HUNG_SECONDS, do, run, start
 from cli.terminal import terminal
 from crash.tampering import newest_segment, zero
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 
 # An empty line, bytes that are not UTF-8, a carriage return, a NUL, a line longer than what is read at once.
 LINES = [b"first", b"", b"\xff\xfe", b"with return\r", b"\x00", b"long" * 600_000, b"last"]
-
-
-def values(journal: Path) -> list[bytes | None]:
-    with jlog.Reader(journal) as reader:
-        return list(reader.values())
 
 
 def framed(records: list[bytes]) -> bytes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import jlog
+from behaviour.journals import values
 from cli.command import HUNG_SECONDS, run, start
 
 if TYPE_CHECKING:
@@ -29,11 +30,6 @@ def log(tmp_path: Path, journal: Path) -> Path:
     directory = tmp_path / "log"
     directory.mkdir(mode=0o755)
     return directory / "app.log"
-
-
-def values(journal: Path) -> list[bytes | None]:
-    with jlog.Reader(journal) as reader:
-        return list(reader.values())
 
 
 def wait_for(journal: Path, records: int) -> None:

@@ -22,11 +22,6 @@ TIME = 3, 0  # of the base time
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "j"
-
-
-@pytest.fixture
 def others(spawn, path):
     """Two writers that live on. The third one has flushed some records, appended others, and died with the append lock."""
     victim, *others = [spawn() for _ in range(3)]

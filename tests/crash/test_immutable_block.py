@@ -25,11 +25,6 @@ POINTS = [
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "j"
-
-
-@pytest.fixture
 def stopped(spawn, path):
     """A stopped process with an immutable block, of which nothing is in the segment. It holds the write lock only."""
     child = spawn()

@@ -13,11 +13,6 @@ from crash.tampering import copy_of_killed, flip, open_body_at
 SLOT_WORDS_AT = (560, 624)
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "j"
-
-
 @pytest.mark.usefixtures("failpoints")
 def test_a_rotation_while_the_page_is_read_is_not_damage(spawn, path):
     """The reader gets the generation from before, and of its slot a word that is emptied already for the block after the

@@ -108,6 +108,11 @@ def witness(request: pytest.FixtureRequest, security: str) -> Witness:
 
 
 @pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+@pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A name that no other test has."""
     return Witness.unique(request.node.name)

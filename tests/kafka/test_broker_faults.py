@@ -41,11 +41,6 @@ def forgetful_broker(_jars, tmp_path):
         yield broker
 
 
-@pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
 @pytest.mark.timeout(300)
 def test_a_broker_killed_and_restarted_has_every_record_once(journal, broker, url, witness, topic, processes):
     kills, records = exhaustive.count(1, 2), exhaustive.count(40_000, 100_000)

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 import jlog
+from behaviour.journals import values
 from jlog.kafka import Capture, Lag, Mirror, TopicChanged, status, verify
 from jlog.kafka.client import lag as kafka_lag
 from kafka.secured import PLAIN_AND_SECURED
@@ -15,19 +16,9 @@ from kafka.witness import fields_of_journal, numbered
 from patience import HUNG_SECONDS, wait_until
 
 
-@pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
 def capture(url, journal, **options):
     """To the end; returns what it did."""
     return Capture(url, journal, until_end=True, **options).run()
-
-
-def values(journal):
-    with jlog.Reader(journal) as reader:
-        return list(reader.values())
 
 
 @PLAIN_AND_SECURED

@@ -5,19 +5,10 @@ from __future__ import annotations
 import pytest
 
 import jlog
+from behaviour.journals import values
 from jlog.kafka import Capture, Mirror, RecordRefused
 from kafka.processes import fill
 from kafka.witness import numbered
-
-
-@pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
-def values(journal):
-    with jlog.Reader(journal) as reader:
-        return list(reader.values())
 
 
 def test_a_name_that_is_not_utf_8_is_a_refused_record(witness, topic, url, journal):

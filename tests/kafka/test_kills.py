@@ -19,11 +19,6 @@ MORE = exhaustive.count(40_000, 100_000)  # for a process that a busy machine ha
 
 
 @pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
-@pytest.fixture
 def broker(fragile_broker):
     return fragile_broker
 

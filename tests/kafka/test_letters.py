@@ -49,11 +49,6 @@ jlog.transforming(source, sink, refuse, until_end=True, refused="dead-letter", d
 """
 
 
-@pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
 @pytest.fixture(params=["journal", "topic"])
 def letters(request, tmp_path, witness, topic):
     return str(tmp_path / "letters") if request.param == "journal" else witness.url(f"{topic}.letters")

@@ -12,11 +12,6 @@ from kafka.processes import fill
 from kafka.witness import fields_of_journal, numbered
 
 
-@pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
 def test_retention_that_overtakes_a_mirror_is_reported(journal, url, witness, topic):
     """The report gives the range of sequences."""
     with jlog.Writer(journal, precommit=4 << 10, segment_bytes=4 << 10) as writer:

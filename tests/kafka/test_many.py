@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import jlog
+from behaviour.journals import values
 from jlog.kafka import Capture, Mirror, Mirrors, Standby, TopicChanged, many
 from jlog.kafka.client import cluster
 from jlog.kafka.mirror_file import read_tables
@@ -31,11 +32,6 @@ def config(tmp_path):
 def fill(path, values):
     with jlog.Writer(path) as writer:
         writer.extend(values)
-
-
-def values(path):
-    with jlog.Reader(path) as reader:
-        return list(reader.values())
 
 
 def test_journals_and_topics_by_pattern_with_other_names(config, broker, witness, topic, tmp_path):

@@ -19,11 +19,6 @@ KEYS = [None, b"", b"a", b"key", b"another key"]
 
 
 @pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
-@pytest.fixture
 def writer(journal):
     with jlog.Writer(journal) as writer:
         yield writer

@@ -14,11 +14,6 @@ from kafka.witness import numbered
 from patience import wait_until
 
 
-@pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
 def values(journal):
     with jlog.Reader(journal) as reader:
         return sorted(reader.values())

@@ -17,11 +17,6 @@ from patience import wait_until
 ENDS_SECONDS = 45.0
 
 
-@pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
 def test_the_newcomer_wins_under_load(journal, url, topic, witness, processes):
     """Each one takes over from the one before while that one is mirroring. None fences back."""
     fill(journal, 300_000)

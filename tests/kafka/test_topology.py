@@ -21,11 +21,6 @@ from kafka.witness import Witness, numbered
 from patience import HUNG_SECONDS, wait_until
 
 
-@pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
 def values(journal):
     with jlog.Reader(journal) as reader:
         return sorted(reader.values())

@@ -30,11 +30,6 @@ from kafka.witness import Witness, numbered
 from patience import wait_until
 
 
-@pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "journal"
-
-
 def moved(flow, count):
     while flow.stats.records < count:
         flow.step(timeout=0.1)

@@ -16,11 +16,6 @@ ALL = list(range(COUNT))
 OPTIONS = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "j"
-
-
 def start(spawn, path, failpoints="", **options):
     child = spawn(failpoints)
     child.call("open_writer", "w", str(path), {**OPTIONS, **options})

@@ -47,11 +47,6 @@ def other(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "j"
-
-
-@pytest.fixture
 def writer(spawn, path):
     """One that lives: five records are synced, five are flushed, five are in the buffer."""
     child = spawn()

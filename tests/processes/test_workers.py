@@ -22,11 +22,6 @@ def another_boot(path):
         file.write(b"an earlier boot.")
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "j"
-
-
 def fill(path, count, keys=None, **options):
     with jlog.Writer(path, **options) as writer:
         writer.extend([b"%d" % i for i in range(count)], keys)
