@@ -25,7 +25,7 @@ def archive_of(path: str, archive: bool | str = True) -> Archive | None:
     """Returns the archive of the journal at `path`: with True the one that its retention names, or None where it names none;
     else the one at this URL."""
     url = retention_of(read_meta(path).options).archive if archive is True else archive
-    return Archive.of_journal(url, path) if url else None
+    return Archive(url, journal=path) if url else None
 
 
 def segments(path: str | os.PathLike[str], archive: bool | str = True) -> list[Segment | ArchivedSegment]:

@@ -63,15 +63,10 @@ class Archive:
         if not is_url(url):
             raise ValueError(f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}")
         self._folder, self._names = find(ArchiveFolder(url))
-        numbers = self._listed()
+        numbers = self.listed()
         if not numbers:
             raise self._empty()
-        self._uuid = bytes.fromhex(self._described(numbers[:1])[0].uuid)
-
-    @classmethod
-    def of_journal(cls, url: str, path: str) -> Archive:
-        """The archive of the journal at `path`, below `url`. It may be empty yet."""
-        return cls(url, journal=path)
+        self._uuid = bytes.fromhex(self.described(numbers[:1])[0].uuid)
 
     def __repr__(self) -> str:
         return f"<jlog.archive.Archive {self.url!r}>"
@@ -96,39 +91,31 @@ class Archive:
 
     def segments(self) -> list[ArchivedSegment]:
         """Lists the archived segments as they are now, oldest first."""
-        return self._described(self._numbers())
-
-    def numbers(self, *, anew: bool = True) -> list[int]:
-        """Returns the first sequences of the segments that are there, by their names alone. anew: as it is now."""
-        return self._numbers() if anew else self._listed()
+        return self.described(self.numbers())
 
     def numbers_with_newer(self) -> list[int]:
         """Returns the first sequences of the segments that were listed last, and of those that now follow them without a gap.
         It lists nothing, since that takes long in a large archive. A segment after a gap is found only by a new listing."""
-        while numbers := self._listed():
-            (last,) = self._described(numbers[-1:])
+        while numbers := self.listed():
+            (last,) = self.described(numbers[-1:])
             content = self._folder.read_if_there(manifest_name(last.end_sequence), MANIFEST_BYTES_MAX) if last.records else None
             if content is None:
                 break
             self._note(manifest_name(last.end_sequence), len(content))
-            self._described([last.end_sequence], [content])
+            self.described([last.end_sequence], [content])
         return numbers
-
-    def described(self, numbers: list[int]) -> list[ArchivedSegment]:
-        """Returns the segments with these first sequences. The description of each is read once, a request each."""
-        return self._described(numbers)
 
     def between(self, start: int, end: int) -> list[ArchivedSegment]:
         """Lists the segments, and returns those that have sequences of this range, oldest first."""
-        numbers = self._numbers()
-        found = self._described(numbers[max(0, bisect_right(numbers, start) - 1) : bisect_left(numbers, end)])
+        numbers = self.numbers()
+        found = self.described(numbers[max(0, bisect_right(numbers, start) - 1) : bisect_left(numbers, end)])
         return [segment for segment in found if segment.end_sequence > start]
 
-    def _numbers(self) -> list[int]:
-        """Returns the first sequences of the segments that are there as a whole."""
+    def numbers(self) -> list[int]:
+        """Lists the archive, and returns the first sequences of the segments that are there as a whole."""
         self._names, self._is_listed = self._folder.sizes(), True
         self._parts = [name for name in self._names if name.endswith(PART)]
-        return self._listed()
+        return self.listed()
 
     def _note(self, name: str, size: int) -> None:
         """Notes a file that is there now, so that a run of many segments lists the archive once."""
@@ -137,15 +124,17 @@ class Archive:
             insort(self._sorted[1], int(match[1]))
         self._names[name] = size
 
-    def _listed(self) -> list[int]:
+    def listed(self) -> list[int]:
+        """Returns the same by what was listed last."""
         names, numbers = self._sorted
         if names is not self._names:
             numbers = sorted(int(match[1]) for match in map(MANIFEST.match, self._names) if match)
             self._sorted = self._names, numbers
         return numbers
 
-    def _described(self, numbers: list[int], contents: list[bytes] | None = None) -> list[ArchivedSegment]:
-        """Returns these segments. `contents`: those of their manifests, where they were read already."""
+    def described(self, numbers: list[int], contents: list[bytes] | None = None) -> list[ArchivedSegment]:
+        """Returns the segments with these first sequences. The description of each is read once, a request each. `contents`:
+        those of their manifests, where they were read already."""
         unknown = [number for number in numbers if number not in self._known]
         if unknown:
             names = [manifest_name(number) for number in unknown]
@@ -165,10 +154,10 @@ class Archive:
     @property
     def next_sequence(self) -> int:
         """Sequence after the last archived record."""
-        return self._described(self._some()[-1:])[0].end_sequence
+        return self.described(self._some()[-1:])[0].end_sequence
 
     def _some(self) -> list[int]:
-        numbers = self._numbers()
+        numbers = self.numbers()
         if not numbers:
             raise self._empty()
         return numbers
@@ -186,7 +175,7 @@ class Archive:
 
     def find(self, time: datetime) -> int:
         """Returns the sequence of the first record at or after `time`, or the end where all records are earlier."""
-        segments = self._described(self._some())
+        segments = self.described(self._some())
         found = self.first_at(segments, time)
         return segments[-1].end_sequence if found is None else found
 
@@ -250,7 +239,7 @@ class Archive:
         index = bisect_right(numbers, sequence)
         if index == 0:
             raise self.missing(sequence, numbers[0])
-        found = self._described(numbers[index - 1 : index + 1])
+        found = self.described(numbers[index - 1 : index + 1])
         if sequence < found[0].end_sequence:
             return found[0]
         if len(found) == 2:
@@ -261,10 +250,10 @@ class Archive:
 
     def known_after(self, before: ArchivedSegment) -> ArchivedSegment | None:
         """Returns the next segment by what was listed last; None where it was not there. It may have been removed since."""
-        numbers = self._listed()
+        numbers = self.listed()
         index = bisect_right(numbers, before.first_sequence)
         with suppress(JournalError):
-            if index < len(numbers) and self._described([numbers[index]])[0].follows(before):
+            if index < len(numbers) and self.described([numbers[index]])[0].follows(before):
                 return self._known[numbers[index]]
         return None
 
@@ -274,7 +263,7 @@ class Archive:
         index = bisect_right(numbers, before.first_sequence)
         if index == len(numbers):
             return None
-        return self._next(before, self._described([numbers[index]])[0], before.end_sequence)
+        return self._next(before, self.described([numbers[index]])[0], before.end_sequence)
 
     def _next(self, before: ArchivedSegment, found: ArchivedSegment, sequence: int) -> ArchivedSegment:
         if not found.follows(before):
@@ -305,7 +294,7 @@ class Archive:
             except JournalError:
                 os.stat(segment.path)
                 # Another process may have been first, and have removed this upload as that of a killed one.
-                self._numbers()
+                self.numbers()
                 if not self._holds(wanted):
                     raise
             self._note(wanted.name, wanted.size_bytes)
@@ -351,7 +340,7 @@ class Archive:
 
     def has(self, segments: Iterable[Segment]) -> list[bool]:
         """Says of each sealed segment whether it is here, by the names and sizes of files. store() and clean() compare more."""
-        there = set(self._numbers())
+        there = set(self.numbers())
         return [
             one.first_sequence in there and self._names.get(segment_name(one.first_sequence)) == one.size_bytes
             for one in segments
@@ -380,11 +369,9 @@ class Archive:
     def _known_as(self, wanted: ArchivedSegment) -> ArchivedSegment | None:
         """Returns the segment that is here under this name. Raises JournalError where other segments have some of its
         sequences."""
-        numbers = self._listed() if self._is_listed else self._numbers()
+        numbers = self.listed() if self._is_listed else self.numbers()
         first = max(0, bisect_right(numbers, wanted.first_sequence) - 1)
-        for known in self._described(
-            numbers[first : bisect_left(numbers, max(wanted.end_sequence, wanted.first_sequence + 1))]
-        ):
+        for known in self.described(numbers[first : bisect_left(numbers, max(wanted.end_sequence, wanted.first_sequence + 1))]):
             if known.first_sequence == wanted.first_sequence:
                 return known
             if known.end_sequence > wanted.first_sequence:

@@ -130,7 +130,7 @@ def archive_of(path: str, meta: Meta) -> Archive:
     url = retention_of(meta.options).archive
     if url is None:
         raise JournalError(f"{path} has no archive; set one with `jlogtool options --archive URL {path}`")
-    return Archive.of_journal(url, path)
+    return Archive(url, journal=path)
 
 
 def archive_sealed(

@@ -8,13 +8,13 @@ from jlog._core.buffer.precommit import Precommit
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.recover.abandoned_buffer import only_processes_died
 from jlog._core.recover.recovery import recover_after_power_loss
-from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile, check_alone
+from jlog._core.system.lock import NEVER, OWNERS, RANGES, LockFile, check_alone
 from jlog.errors import JournalLocked
 from jlog.storage.attaching import attached
 from jlog.storage.meta import read_meta
 
 
-def continue_at(path: str, sequence: int, deadline: Deadline = NEVER) -> None:
+def continue_at(path: str, sequence: int) -> None:
     """Makes `sequence` the next one of the journal at the absolute `path`, or the one after its last record if that is larger.
     The numbers between its last record and the next one are a gap.
 
@@ -26,16 +26,16 @@ def continue_at(path: str, sequence: int, deadline: Deadline = NEVER) -> None:
     """
     lock_file = LockFile(os.path.join(path, "lock"))
     try:
-        while not _continue_at(path, sequence, lock_file, deadline):
-            with attached(path, deadline):
+        while not _continue_at(path, sequence, lock_file):
+            with attached(path, NEVER):
                 pass  # that writes to the segments what a killed process has left
     finally:
         lock_file.close()
 
 
-def _continue_at(path: str, sequence: int, lock_file: LockFile, deadline: Deadline) -> bool:
+def _continue_at(path: str, sequence: int, lock_file: LockFile) -> bool:
     """Returns False where a process was killed, and has left records in the buffer."""
-    with lock_file.held(RANGES["open"], deadline=deadline, what="was opening, changing or closing it"):
+    with lock_file.held(RANGES["open"], deadline=NEVER, what="was opening, changing or closing it"):
         if lock_file.is_held(*OWNERS):
             who = lock_file.holders(*OWNERS)
             raise JournalLocked(f"{path} is open for writing{who}; close its writers before sequences are skipped in it")
@@ -53,7 +53,7 @@ def _continue_at(path: str, sequence: int, lock_file: LockFile, deadline: Deadli
             if found.closed is None and only_processes_died(path, meta.uuid, precommit, found):
                 return False
             segment_bytes = meta.options["segment_bytes"]
-            recover_after_power_loss(path, meta.uuid, meta.epoch, precommit, bounds, segment_bytes, deadline, sequence)
+            recover_after_power_loss(path, meta.uuid, meta.epoch, precommit, bounds, segment_bytes, NEVER, sequence)
         finally:
             precommit.close()
     return True

@@ -29,6 +29,11 @@ def changed_by(source_positions: SourcePosition, change: SourcePositionChange) -
     return {name: source_position for name, source_position in merged.items() if source_position is not None}
 
 
+def difference(stored: SourcePosition, change: SourcePositionChange) -> dict[str, dict[str, Any] | None]:
+    """Returns the parts of the change that differ from the stored source position."""
+    return {name: source_position for name, source_position in change.items() if stored.get(name) != source_position}
+
+
 @dataclass(frozen=True)
 class Lag:
     """The distance of a source position from the end of the source. seconds: the age of the oldest record that is not read yet;

@@ -20,6 +20,7 @@ from jlog.flow.ends import (
     SourcePositionChange,
     Unsettled,
     changed_by,
+    difference,
 )
 from jlog.flow.letters import DeadLetters, End, Made
 from jlog.flow.normal import apply
@@ -190,7 +191,7 @@ class Flow:
             self._ensure_open()
             moved = self._fill(timeout)
             source_positions = self.source.source_positions()
-            if moved or (self._have_moved(source_positions) and self._is_idle()):
+            if moved or (difference(self._committed, source_positions) and self._is_idle()):
                 self._commit(source_positions)
             elif self._end is None:
                 self.sink.look()
@@ -220,9 +221,6 @@ class Flow:
             self.source.resume(source_positions)
         self._committed = source_positions
         self._open = self._ever_open = True
-
-    def _have_moved(self, source_positions: SourcePositionChange) -> bool:
-        return any(self._committed.get(name) != source_position for name, source_position in source_positions.items())
 
     def _is_idle(self) -> bool:
         return self._options.until_end or self._stop.requested or time.monotonic() - self._moved_at > IDLE_SECONDS

@@ -10,7 +10,7 @@ from typing import Any
 
 from jlog.errors import JournalError, JournalFull, PositionLost, RecordTooLarge, SubscriberBusy, SubscriberNotFound
 from jlog.flow import stored_positions
-from jlog.flow.ends import Lag, Place, Refuse, Refused, Retry, SourcePosition, SourcePositionChange, changed_by
+from jlog.flow.ends import Lag, Place, Refuse, Refused, Retry, SourcePosition, SourcePositionChange, changed_by, difference
 from jlog.flow.options import nothing
 from jlog.flow.records import RecordLike, columns_of
 from jlog.journal import Journal
@@ -334,11 +334,7 @@ class JournalSink:
         self._prepared = source_positions  # goes with the records, in one append
 
     def commit(self) -> None:
-        changed = {
-            name: source_position
-            for name, source_position in self._prepared.items()
-            if self._source_positions.get(name) != source_position
-        }
+        changed = difference(self._source_positions, self._prepared)
         source_positions = changed_by(self._source_positions, changed)
         state = stored_positions.encode(source_positions, changed, self._state)
         try:

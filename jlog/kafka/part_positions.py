@@ -16,7 +16,7 @@ from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import identity_of_topics
 from jlog.kafka.client.settings import Config, End, Settings
 from jlog.kafka.client.topology import matches
-from jlog.kafka.client.url import SCHEME, parse, parse_topics
+from jlog.kafka.client.url import is_topic_url, parse, parse_topics
 from jlog.kafka.ends.topic_sink import read_source_positions as positions_in_topic
 
 Url = str | os.PathLike[str]
@@ -46,9 +46,9 @@ def positions(
 
     name: of a transform from topics to a topic that has one.
     """
-    journal = None if _is_topic(source) else Journal(source)
+    journal = None if is_topic_url(source) else Journal(source)
     topics = () if journal is not None else parse_topics(str(source)).topics
-    if not _is_topic(sink):
+    if not is_topic_url(sink):
         stored = positions_in_journal(sink)
     else:
         identity = journal.uuid if journal is not None else name or identity_of_topics(topics)
@@ -61,10 +61,6 @@ def positions(
         elif matches(part.rpartition("/")[0], topics):
             found.append(PartPosition(part, int(source_position["offset"]), int(source_position["begin"])))
     return sorted(found, key=_by_partition)
-
-
-def _is_topic(url: Url) -> bool:
-    return str(url)[: len(SCHEME)].lower() == SCHEME
 
 
 def _in_topic(url: str, identity: str, config: Config, config_file: Any, ends: Sequence[End]) -> SourcePosition:

@@ -27,7 +27,7 @@ from jlog.cli.exits import exit_code_of
 from jlog.cli.records.framing import SPLITTERS, chunks
 from jlog.cli.records.jsonl import split_jsonl
 from jlog.cli.records.line_times import LineTimes, time_options
-from jlog.cli.records.log_file import LogFile, Place
+from jlog.cli.records.log_file import LinePlace, LogFile
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.output import complain, json_option, print_json, tell_at_terminal
 from jlog.cli.terminal.progress import progress_bar
@@ -151,7 +151,7 @@ def _follow(writer: jlog.WriterProtocol, path: str, times: LineTimes | None) -> 
     sequence and how many."""
     key = PLACE + os.fsencode(path)
     stored = jlog.Journal(writer.path).state().get(key)
-    place = None if stored is None else Place.from_bytes(stored)
+    place = None if stored is None else LinePlace.from_bytes(stored)
     if times is not None and place is not None:
         times.last_us = place.time_us
     file = LogFile(path, place, complain)

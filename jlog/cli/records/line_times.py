@@ -27,8 +27,8 @@ Find = Callable[[bytes], Any]  # the text with the time, or a number; None: ther
 class LineTimes:
     """Tells the time of each line. A line without one has that of the line before it."""
 
-    def __init__(self, find: Find, time_format: str | None, last_us: int | None = None) -> None:
-        self.last_us = last_us
+    def __init__(self, find: Find, time_format: str | None) -> None:
+        self.last_us: int | None = None
         self._find = find
         self._format = time_format
         self._told = False

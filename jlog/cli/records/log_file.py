@@ -18,7 +18,7 @@ QUIET_SECONDS = 1.0  # a rotated file has to stay unchanged so long: its writer 
 
 
 @dataclass(frozen=True)
-class Place:
+class LinePlace:
     """Where the next line begins: in which file, since another one may have its name now, and how far into it.
 
     mark: a checksum of the file's beginning and of the bytes before `offset`. A file that was truncated and has grown again has
@@ -36,7 +36,7 @@ class Place:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def from_bytes(cls, stored: bytes) -> Place:
+    def from_bytes(cls, stored: bytes) -> LinePlace:
         return cls(**json.loads(stored))
 
 
@@ -45,16 +45,16 @@ class Lines:
     """Complete lines, without their newlines, and the place after them."""
 
     values: list[bytes]
-    after: Place
+    after: LinePlace
 
 
 class LogFile:
     """The lines of the file at `path` from `place` on, through every rotation since. tell: takes a line for the user."""
 
-    def __init__(self, path: str, place: Place | None, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: str, place: LinePlace | None, tell: Callable[[str], None]) -> None:
         self.path = path
         self._tell = tell
-        self._place = place or Place()
+        self._place = place or LinePlace()
         self._file: FileIO | None = None
         self._later: list[str] = []  # files that were rotated away after the one that is open, oldest first
         self._quiet: tuple[int, float] | None = None  # size of the rotated file, and since when it has had it
@@ -100,7 +100,7 @@ class LogFile:
         there = os.fstat(file.fileno())
         self._file, self._quiet = file, None
         self._later = [later for later in self._later if later != path]
-        self._place = Place(there.st_dev, there.st_ino)
+        self._place = LinePlace(there.st_dev, there.st_ino)
         return Lines([], self._place)
 
     def _find(self) -> bool:
@@ -126,7 +126,7 @@ class LogFile:
                 f"{self.path}: what was read, up to byte {place.offset}, is neither in this file nor in one that it was "
                 "rotated to in its directory; lines after that, if there were any, are lost"
             )
-            self._place = Place()
+            self._place = LinePlace()
         return False
 
     def _rotated(self) -> list[str]:
@@ -170,7 +170,7 @@ def _open(path: str) -> FileIO | None:
 
 
 def mark_of(fd: int, offset: int) -> int:
-    """Returns the checksum that a Place has."""
+    """Returns the checksum that a LinePlace has."""
     begin = max(offset - MARK_BYTES, 0)
     head, tail = os.pread(fd, min(MARK_BYTES, offset), 0), os.pread(fd, offset - begin, begin)
     return zlib.crc32(tail, zlib.crc32(head))

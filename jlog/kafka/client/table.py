@@ -9,17 +9,17 @@ from jlog.kafka.client.errors import BrokerError
 from jlog.kafka.client.streams import Stream
 
 
-def ensure_table(cluster: Cluster, name: str, replication_factor: int | None, create: bool = True) -> tuple[Topic, bool]:
-    """Creates the table if there is none. Returns also whether it did. Raises BrokerError if a topic of this name is not
+def ensure_table(cluster: Cluster, name: str, replication_factor: int | None) -> Topic:
+    """Creates the table if there is none, and returns it. Raises BrokerError if a topic of this name is not
     compacted: retention would remove its rows."""
-    topic, created = cluster.ensure(name, replication_factor=replication_factor, config=COMPACTED, create=create)
+    topic, _ = cluster.ensure(name, replication_factor=replication_factor, config=COMPACTED)
     policy = cluster.config(name).get("cleanup.policy", "compact")
     if topic.partitions != 1 or policy != "compact":
         raise BrokerError(
             f"{cluster.settings.servers}: topic {name} keeps positions, and has {topic.partitions} partitions and "
             f"cleanup.policy={policy}; it must have 1 and compact: set it so, or delete the topic"
         )
-    return topic, created
+    return topic
 
 
 def check_prefix(cluster: Cluster, name: str) -> None:

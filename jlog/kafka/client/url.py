@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
@@ -52,7 +53,7 @@ def parse_topics(url: str) -> TopicUrl:
 
 def parse_any(url: str) -> TopicUrl:
     """Parses the same with or without topics: kafka://HOST:PORT is a whole cluster."""
-    if url[: len(SCHEME)].lower() != SCHEME:
+    if not is_topic_url(url):
         raise ValueError(f"{_shown(url)} is not the URL of a topic; write {SCHEME}HOST:PORT/TOPIC")
     rest, _, query = url[len(SCHEME) :].partition("?")
     servers, _, path = rest.partition("/")
@@ -85,6 +86,10 @@ def _partition(url: str, query: str) -> int | None:
     if len(fields) != 1 or fields[0][0] != "partition" or not re.fullmatch(r"\d{1,9}", fields[0][1], re.ASCII):
         raise ValueError(f"{_shown(url)}: only partition=N may follow the ?; give settings with -X or --config")
     return int(fields[0][1])
+
+
+def is_topic_url(url: str | os.PathLike[str] | None) -> bool:
+    return str(url)[: len(SCHEME)].lower() == SCHEME
 
 
 def is_topic_name(topic: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from jlog.kafka.client.records import KafkaRecord
 from jlog.kafka.client.rules import overhead_bytes_of
 from jlog.kafka.client.settings import End, Settings
 from jlog.kafka.client.streams import Stream
-from jlog.kafka.client.url import SCHEME, is_topic_name, parse
+from jlog.kafka.client.url import SCHEME, is_topic_name, is_topic_url, parse
 from jlog.kafka.ends.messages import without_ours
 from jlog.kafka.ends.topic_sink import TopicSink
 from jlog.kafka.ends.topic_source import TopicSource
@@ -31,7 +30,7 @@ def open_letters(source: Source, sink: Sink, options: FlowOptions) -> DeadLetter
     place = options.dead_letter
     if isinstance(sink, TopicSink) and isinstance(place, str) and is_topic_name(place):
         place = f"{SCHEME}{sink.settings.servers}/{place}"
-    if not _is_topic(place):
+    if not is_topic_url(place):
         return letters_in_journal(source, sink, options)
     at = parse(str(place))
     if isinstance(sink, TopicSink) and (at.servers, at.topic) == (sink.settings.servers, sink.name):
@@ -50,10 +49,6 @@ def open_letters(source: Source, sink: Sink, options: FlowOptions) -> DeadLetter
     flow = name_of_flow(source, sink)
     box = TopicBox(settings, at.topic, flow, replication_factor=replication_factor, stop=options.stop)
     return DeadLetters(box, source, sink)
-
-
-def _is_topic(url: str | os.PathLike[str] | None) -> bool:
-    return str(url)[: len(SCHEME)].lower() == SCHEME
 
 
 class TopicBox:

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from jlog.flow.ends import Refuse, SourcePosition, SourcePositionChange, changed_by
+from jlog.flow.ends import Refuse, SourcePosition, SourcePositionChange, changed_by, difference
 from jlog.flow.options import nothing
 from jlog.flow.records import Headers, RecordLike
 from jlog.flow.stop import Stop
@@ -124,7 +124,7 @@ class TopicSink:
         topic, _ = self.cluster.ensure(self.name, replication_factor=self.replication_factor, **self._making)
         if self._partition is not None:
             topic.check_has(self._partition)
-        self._table, _ = ensure_table(self.cluster, self.table, self.replication_factor)
+        self._table = ensure_table(self.cluster, self.table, self.replication_factor)
         self._rules = Rules(self.cluster.config(self.name), self.settings.given.get("message.max.bytes"))
         return [topic, self._table]
 
@@ -208,13 +208,8 @@ class TopicSink:
             sink = self._source_positions[SINK]
             source_positions = {**source_positions, SINK: {**sink, "left_out": sink["left_out"] + self.left_out}}
         self._prepared = source_positions = {**self._anew, **source_positions}
-        changed = {
-            name: source_position
-            for name, source_position in source_positions.items()
-            if self._source_positions.get(name) != source_position
-        }
         try:
-            for name, source_position in changed.items():
+            for name, source_position in difference(self._source_positions, source_positions).items():
                 row = None if source_position is None else json.dumps(source_position).encode()
                 self._messages.produce(self._begun(), self.table, row, name.encode())
         except KafkaException as error:

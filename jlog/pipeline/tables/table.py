@@ -57,9 +57,9 @@ class TableState:
         batch = found.pop("batch", None)
         return cls(**found, batch=None if batch is None else BatchId(batch["number"], batch["digest"]))
 
-    def after(self, batch: BatchId, rows: int = 0) -> TableState:
+    def after(self, batch: BatchId) -> TableState:
         """Returns the state once this batch was added."""
-        return replace(self, batch=batch, rows=rows, end=batch.end, retries=0, batch_rows=0, is_partial=False)
+        return replace(self, batch=batch, rows=0, end=batch.end, retries=0, batch_rows=0, is_partial=False)
 
     def after_retry(self) -> TableState:
         """Returns the state once rows of the quarantine were added, which belong to no batch of the query."""

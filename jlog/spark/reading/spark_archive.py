@@ -81,7 +81,7 @@ class SparkArchive:
             return self._numbers
         if self._archive is None:
             self._archive = Archive(self.path)
-            self._numbers = self._archive.numbers(anew=False)
+            self._numbers = self._archive.listed()
         else:
             self._numbers = self._archive.numbers()
         took = time.monotonic() - began
@@ -177,10 +177,10 @@ class TaskArchive(Archive):
         self._folder = ArchiveFolder(first.path.rpartition("/")[0])
         self._uuid = bytes.fromhex(first.uuid)
 
-    def _numbers(self) -> list[int]:
-        return self._listed()
+    def numbers(self) -> list[int]:
+        return self.listed()
 
-    def _listed(self) -> list[int]:
+    def listed(self) -> list[int]:
         return sorted(self._known)
 
 
