@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jlog
@@ -141,3 +143,15 @@ def stored(url: str, journal: Any) -> dict[str, int]:
         return {row.part: row.position for row in positions(url, journal)}
     except jlog.JournalNotFound:
         return {}
+
+
+@contextmanager
+def running(flow: Any) -> Iterator[None]:
+    """Runs it in a thread, and stops it at the end."""
+    thread = threading.Thread(target=flow.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        flow.stop()
+        thread.join()

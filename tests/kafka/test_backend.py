@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -37,8 +40,6 @@ def test_a_url_names_one_partition(witness, topic, url):
 
 
 def test_a_subscriber_is_a_consumer_group(witness, broker, topic, url):
-    from confluent_kafka import Consumer, TopicPartition
-
     witness.make(topic)
     witness.produce(topic, numbered(10))
     with open_reader(url, f"group-{topic}") as reader:
@@ -53,8 +54,6 @@ def test_a_subscriber_is_a_consumer_group(witness, broker, topic, url):
 
 
 def test_a_group_with_members_of_its_own_is_busy(witness, broker, topic, url):
-    from confluent_kafka import Consumer
-
     witness.make(topic)
     theirs = Consumer({"bootstrap.servers": broker.address, "group.id": f"group-{topic}", "log_level": 0})
     theirs.subscribe([topic])
@@ -125,8 +124,6 @@ def test_an_option_that_a_topic_cannot_have_is_refused(url):
 
 
 def test_a_journals_options_become_the_topics_settings(witness, topic, url):
-    from datetime import timedelta
-
     create_journal(url, partitions=2, segment_bytes=8 << 20, roll="hourly", compression="lz4", precommit=0, sync="append")
     found = witness.config(topic)
     assert (found["segment.bytes"], found["segment.ms"], found["compression.type"]) == (
@@ -216,9 +213,6 @@ def test_no_broker_at_all_is_an_error_with_the_reason(topic):
 
 
 def test_a_killed_readers_name_is_free_when_its_session_ends(witness, topic, url):
-    import subprocess
-    import sys
-
     witness.make(topic)
     code = f"""
 import signal

@@ -19,7 +19,7 @@ from jlog.kafka.client import clients
 from jlog.kafka.ends.topic_source import TopicSource
 from jlog.kafka.topic import writer as topic_writer
 from jlog.urls import open_reader, open_writer
-from kafka.processes import captured, fill, position, run_to_end
+from kafka.processes import captured, fill, position, run_to_end, running
 from kafka.witness import Witness, numbered
 from patience import HUNG_SECONDS, wait_until
 
@@ -62,9 +62,7 @@ def test_a_broker_that_is_away_for_long_costs_only_time(journal, broker, url, wi
     events = []
     with jlog.Writer(journal) as writer:
         mirror = Mirror(journal, url, config={} if AWAY_SECONDS else SHORT, on_event=events.append)
-        thread = threading.Thread(target=mirror.run)
-        thread.start()
-        try:
+        with running(mirror):
             writer.extend(numbered(1000))
             wait_until(lambda: mirror.stats.records == 1000)
             broker.kill() if how == "killed" else broker.pause()
@@ -73,9 +71,6 @@ def test_a_broker_that_is_away_for_long_costs_only_time(journal, broker, url, wi
             wait_until(lambda: mirror.stats.retries >= 2 and time.monotonic() > until, AWAY_SECONDS + HUNG_SECONDS)
             broker.start() if how == "killed" else broker.resume()
             wait_until(lambda: mirror.stats.records == 2000)
-        finally:
-            mirror.stop()
-            thread.join()
     assert "trying again" in events[0]
     witness.check_numbered(topic, 2000)
 
@@ -114,17 +109,12 @@ def test_a_capture_outlives_its_broker(broker, journal, url, witness, topic):
     witness.make(topic)
     witness.produce(topic, numbered(1000), transactions=10)
     capture = Capture(url, journal)
-    thread = threading.Thread(target=capture.run)
-    thread.start()
-    try:
+    with running(capture):
         wait_until(lambda: capture.stats.records == 1000)
         broker.kill()
         broker.start()
         witness.produce(topic, numbered(1000, 1000), transactions=10)
         wait_until(lambda: capture.stats.records == 2000)
-    finally:
-        capture.stop()
-        thread.join()
     with jlog.Reader(journal) as reader:
         assert list(reader.values()) == numbered(2000)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from confluent_kafka.admin import NewPartitions, NewTopic
@@ -16,7 +16,7 @@ from jlog.kafka import Capture, Mirror, verify
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
-from kafka.processes import captured, fill
+from kafka.processes import captured, fill, running
 from kafka.witness import Witness, numbered
 from patience import HUNG_SECONDS, wait_until
 
@@ -81,21 +81,14 @@ def reason_of(two):
 
 
 @contextmanager
-def running(flow):
-    thread = threading.Thread(target=flow.run)
-    thread.start()
-    collector = FlowCollector({"flow": flow})
-    try:
+def watched(flow):
+    with running(flow), closing(FlowCollector({"flow": flow})) as collector:
         yield collector
-    finally:
-        collector.close()
-        flow.stop()
-        thread.join()
 
 
 def test_a_capture_reads_the_other_partitions_and_says_so(two, tmp_path):
     said = []
-    with running(Capture(two.url, tmp_path / "copy", on_event=said.append)) as collector:
+    with watched(Capture(two.url, tmp_path / "copy", on_event=said.append)) as collector:
         wait_until(lambda: captured(tmp_path / "copy") == 20)
         two.second.kill()
         wait_until(lambda: collector.not_ready() == [f"flow: {reason_of(two)}"])
@@ -116,7 +109,7 @@ def test_a_capture_begins_without_a_partition_that_it_knows_and_waits_for_its_en
     two.witness.produce(two.topic, [b"more"], partition=0)
     before = captured(tmp_path / "copy")
     again = Capture(two.url, tmp_path / "copy", until_end=True)
-    with running(again) as collector:
+    with watched(again) as collector:
         # The record can be read before the capture has noted its commit, and says what it does without.
         wait_until(lambda: again.stats.records == 1)
         wait_until(lambda: collector.not_ready() == [f"flow: {reason_of(two)}"])
@@ -157,7 +150,7 @@ def test_a_mirror_says_which_partition_takes_no_record(two, tmp_path):
     two.witness.make(table, replicas=[1], cleanup_policy="compact")
     said = []
     mirror = Mirror(tmp_path / "journal", two.url, on_event=said.append)
-    with running(mirror) as collector:
+    with watched(mirror) as collector:
         wait_until(lambda: mirror.stats.records == 10)
         two.second.kill()
         reason = f"flow: {two.url}: partition 1 of topic {two.topic} has no leader, and takes no record"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from behaviour.journals import values
 from jlog.kafka import Capture, Mirror, Mirrors, Standby, TopicChanged, many
 from jlog.kafka.client import cluster
 from jlog.kafka.mirror_file import read_tables
+from kafka.processes import running
 from kafka.witness import Witness, numbered
 from patience import wait_until
 
@@ -106,13 +106,8 @@ def test_followers_end_together(config, broker, witness, topic, tmp_path):
         topic = "{topic}.{{name}}"
     """)
     mirrors = Mirrors(path)
-    thread = threading.Thread(target=mirrors.run)
-    thread.start()
-    try:
+    with running(mirrors):
         wait_until(lambda: sum(flow.stats.records for flow in [*mirrors.flows.values()]) == 30)
-    finally:
-        mirrors.stop()
-        thread.join()
     assert mirrors.failures == {}
 
 
@@ -145,17 +140,12 @@ def test_an_absent_cluster_is_waited_for_and_the_others_go_on(
     """)
     events = []
     mirrors = Mirrors(path, on_event=events.append)
-    thread = threading.Thread(target=mirrors.run)
-    thread.start()
-    try:
+    with running(mirrors):
         wait_until(lambda: witness.exists(topic) and witness.values(topic) == numbered(10))
         wait_until(lambda: len(events) >= 2)
         away.start()
         for name in (topic, "out"):
             wait_until(lambda name=name: is_there(tmp_path / name, 10))
-    finally:
-        mirrors.stop()
-        thread.join()
     assert mirrors.failures == {}
     assert {event.partition(": ")[0] for event in events} == {
         "[[from-kafka]] 1",
@@ -199,13 +189,8 @@ def test_one_failed_for_good_does_not_end_those_that_begin_again(config, topic, 
     begun = []
     monkeypatch.setattr(cluster.Cluster, "check", counting(begun, cluster.Cluster.check))
     mirrors = Mirrors(path)
-    thread = threading.Thread(target=mirrors.run)
-    thread.start()
-    try:
+    with running(mirrors):
         wait_until(lambda: len(begun) >= 3 and mirrors.failures)
-    finally:
-        mirrors.stop()
-        thread.join()
     assert [type(error) for error in mirrors.failures.values()] == [ValueError]
 
 

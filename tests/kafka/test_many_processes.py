@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ import jlog
 from jlog.flow import stats
 from jlog.flow.metrics import FlowCollector
 from jlog.kafka import Mirrors, many
-from kafka.processes import fill
+from kafka.processes import fill, running
 from kafka.web import answer
 from kafka.witness import numbered
 from patience import wait_until
@@ -84,17 +82,6 @@ def has_ended(pid):
 
 def is_mirrored(witness, topic, count=100):
     return witness.exists(topic) and witness.values(topic) == numbered(count)
-
-
-@contextmanager
-def running(mirrors):
-    thread = threading.Thread(target=mirrors.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        mirrors.stop()
-        thread.join()
 
 
 def test_a_mirror_whose_process_is_killed_is_started_again_and_the_other_goes_on(processes, file, witness, topic, tmp_path):

@@ -26,6 +26,7 @@ from jlog.spark.reading.batch_reader import BatchReader
 from jlog.spark.reading.options import parse
 from jlog.spark.reading.stream_reader import StreamReader
 from spark.running import Driver
+from spark.test_offsets import rows, stream
 from spark.test_stream import Lake
 
 SCHEMA = StructType([StructField("sequence", LongType())])
@@ -61,19 +62,6 @@ class Archiving:
 @pytest.fixture
 def orders(tmp_path: Path) -> Archiving:
     return Archiving(tmp_path / "orders", (tmp_path / "archive").as_uri())
-
-
-def stream(url: str, **options: Any) -> StreamReader:
-    return StreamReader(SCHEMA, {"path": url, **{name.lower(): str(given) for name, given in options.items()}})
-
-
-def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
-    return [
-        sequence
-        for partition in reader.partitions(start, end)
-        for batch in reader.read(partition)
-        for sequence in batch.column("sequence").to_pylist()
-    ]
 
 
 def sequence_of(marks: dict[str, Any]) -> int:

@@ -38,7 +38,7 @@ from patience import HUNG_SECONDS
 SCHEMA = StructType([StructField("sequence", LongType())])
 
 
-def stream(path: Path, **options: Any) -> StreamReader:
+def stream(path: str | Path, **options: Any) -> StreamReader:
     return StreamReader(SCHEMA, {"path": str(path), **{name.lower(): str(given) for name, given in options.items()}})
 
 
