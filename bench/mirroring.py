@@ -143,7 +143,7 @@ def send(cluster: Cluster, load: Load, *, partitions: int, values: bool) -> Run:
         from confluent_kafka import KafkaError
 
         from jlog._core.kafka.producer import SENT, Producer, Sending
-        from jlog.kafka.client.library import library
+        from jlog.kafka.client.clients import library
 
         calls = library()
         assert calls is not None
@@ -258,7 +258,7 @@ def call(cluster: Cluster, topic: str, partitions: int) -> Run:
 
     def run(directory: Path) -> tuple[int, float]:
         from jlog._core.kafka.consumer import Consumer
-        from jlog.kafka.client.library import library
+        from jlog.kafka.client.clients import library
 
         calls = library()
         assert calls is not None

@@ -11,21 +11,25 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from jlog._core.format.constants import DUAL_SLOT_OFFSETS, RESERVATION_STRIDE
+from jlog._core.format.constants import DUAL_SLOT_OFFSETS, RESERVATION_STRIDE, SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import BoundsFile, both_copies
 from jlog._core.recover.found_page import invalidate_page
 from jlog._core.recover.quarantine import Quarantine
+from jlog._core.segments.build import encode_block, moved_block, segment_header
 from jlog._core.segments.index import write_index
+from jlog._core.segments.segment import SegmentFile, index_name, segment_name
 from jlog._core.system.durable import sync_data, sync_directory
 from jlog._core.system.lock import Deadline, LockFile
 from jlog.positions.position_files import PositionFile
-from jlog.repair.rewrite import TEMPORARY, write_segment
+from jlog.repair.findings import BlockRun
 from jlog.repair.steps import (
     CutSegment,
     InvalidatePage,
     KeepBytes,
     MakeDirectory,
     MakeIndex,
+    NewBlock,
+    NewSegment,
     RemoveFile,
     RemoveUnfinished,
     RepairStep,
@@ -37,10 +41,13 @@ from jlog.repair.steps import (
     WriteMeta,
     WriteSegment,
 )
+from jlog.storage.copying import copy_range
 from jlog.storage.meta import Meta, write_meta
+from jlog.system.clock import now_us
 from jlog.system.files import Directory, naming, open_file, read_whole, write_whole
 
 PIECE_BYTES = 1 << 20
+TEMPORARY = "next.repair"  # under this name a file is not part of a journal
 
 
 class Applier:
@@ -75,7 +82,7 @@ class Applier:
             case KeepBytes():
                 self._quarantine.keep(file, step.start, step.end)
             case WriteSegment():
-                write_segment(path, uuid, step.segment, step.clock_us)
+                _write_segment(path, uuid, step.segment, step.clock_us)
             case WriteAgain():
                 _write_again(file, step.ranges)
             case WriteBounds():
@@ -143,3 +150,54 @@ def _restore_copy(file: str, uuid: bytes, step: RestoreCopy) -> None:
                 with naming(file):
                     write_whole(opened.fd, other, at)
                     os.fdatasync(opened.fd)
+
+
+def _write_segment(path: str, uuid: bytes, segment: NewSegment, clock_us: int) -> None:
+    """Writes a segment file anew. It has its own name once it is whole and synced, and a file of this name is replaced.
+    `clock_us`: no block of the journal was written later."""
+    head = segment.head
+    created_us, replacements = (now_us(), 0) if head is None else (head.created_us, head.replacements)
+    with Directory(path) as directory, directory.made(segment_name(segment.first_sequence), TEMPORARY) as fd:
+        header = segment_header(uuid, segment.epoch, segment.first_sequence, segment.previous, created_us, replacements)
+        write_whole(fd, header, 0)
+        offset = SEGMENT_HEADER_BYTES
+        for part, sequence in segment.parts:
+            if isinstance(part, BlockRun):
+                _copy_run(path, uuid, segment, part, fd, offset)
+                offset += part.end - part.start
+            else:
+                block = _encode(uuid, segment, part, offset, sequence, clock_us)
+                write_whole(fd, block, offset)
+                offset += len(block)
+        directory.remove(index_name(segment.first_sequence))  # it may speak of other blocks
+    sync_directory(path)
+
+
+def _copy_run(path: str, uuid: bytes, segment: NewSegment, run: BlockRun, fd: int, offset: int) -> None:
+    assert segment.source is not None
+    file = SegmentFile(path, segment.source, uuid, check_header=False)
+    try:
+        if segment.source == segment.first_sequence and run.start == offset and not segment.doubtful:
+            copy_range(file.fileno(), run.start, run.end, fd, offset)
+            return
+        for block in file.blocks(run.start):  # a block's header says where it stands
+            if block.offset >= run.end:
+                break
+            content = read_whole(file.fileno(), block.end - block.offset, block.offset)
+            at = offset + block.offset - run.start
+            write_whole(fd, moved_block(content, uuid, segment.first_sequence, at), at)
+    finally:
+        file.close()
+
+
+def _encode(uuid: bytes, segment: NewSegment, block: NewBlock, offset: int, sequence: int, clock_us: int) -> bytes:
+    return encode_block(
+        uuid,
+        segment.first_sequence,
+        offset,
+        block.raw,
+        clock_us if block.base_time_us is None else block.base_time_us,
+        sequence,
+        snapshot=block.is_state_block,
+        floor_us=clock_us,
+    )

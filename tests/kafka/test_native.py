@@ -16,7 +16,7 @@ import jlog
 from jlog._core.kafka.consumer import Consumer, held
 from jlog.kafka import Capture, RecordRefused, TopicChanged
 from jlog.kafka.client import clients
-from jlog.kafka.client.library import library
+from jlog.kafka.client.clients import library
 from kafka.secured import PLAIN_AND_SECURED
 from kafka.witness import numbered
 from patience import HUNG_SECONDS

@@ -11,8 +11,7 @@ from jlog._core.kafka.client import ClientError
 from jlog._core.kafka.producer import Producer as CoreProducer
 from jlog.kafka import Mirror
 from jlog.kafka.client import clients
-from jlog.kafka.client.clients import open_consumer, open_producer
-from jlog.kafka.client.library import library
+from jlog.kafka.client.clients import library, open_consumer, open_producer
 from jlog.kafka.client.native import NativeConsumer, NativeProducer
 from jlog.kafka.client.python import PythonConsumer, PythonProducer
 from jlog.kafka.client.settings import Settings

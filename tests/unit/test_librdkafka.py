@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 
 from jlog._core.kafka.client import Library, LibraryUnavailable
-from jlog.kafka.client.library import library, loaded_library
+from jlog.kafka.client.clients import library, loaded_library
 
 
 def test_the_library_is_the_one_that_the_client_is_linked_with():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,12 +22,12 @@ from jlog.cli.arguments.parameters import (
     start_option,
     stop_option,
 )
-from jlog.cli.records.blocks import dump_blocks
+from jlog.cli.exits import DAMAGED
 from jlog.cli.records.formats import Format, format_options
 from jlog.cli.records.matching import Match, grep_options
-from jlog.cli.records.past_damage import Reading, gaps_of, open_reader, sequence_at
+from jlog.cli.records.past_damage import Reading, gaps_of, open_reader, report_damage, sequence_at
 from jlog.cli.records.replay import pace_option, write_records
-from jlog.cli.terminal.output import binary_stdout
+from jlog.cli.terminal.output import binary_stdout, iso_time, print_table, to_json
 from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import CorruptJournal
 
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
     from jlog.cli.records.formats import Records
     from jlog.reading.pace import Pace
+
+KINDS = {1: "records", 2: "state"}
+CODECS = {0: "none", 1: "lz4"}
 
 
 @click.command()
@@ -158,3 +162,51 @@ def _progress(reader: jlog.ReaderProtocol, end: int) -> AbstractContextManager[C
     into_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     total = None if end == sys.maxsize else end - reader.position
     return progress_bar("Reading", total, in_bytes=False, shown=into_file)
+
+
+# --- Blocks ---------------------------------------------------------------------------------------------------------------
+
+
+def dump_blocks(journal: str, as_json: bool) -> None:
+    opened = jlog.Journal(journal)
+    if as_json:
+        out = binary_stdout()
+        for path, block in opened.blocks():
+            out.write(to_json(_block_fields(path, block)).encode("utf-8", "backslashreplace") + b"\n")
+        out.flush()
+    else:
+        columns = ("segment", "offset ", "kind", "codec", "first ", "records ", "stored ", "raw ", "written")
+        names = (
+            "offset",
+            "kind",
+            "codec",
+            "first_sequence",
+            "records",
+            "stored_bytes",
+            "raw_bytes",
+            "written",
+        )
+        rows = (_block_fields(path, block) for path, block in opened.blocks())
+        print_table(columns, [[os.path.basename(row["path"]), *(row.get(name, "") for name in names)] for row in rows])
+    report = opened.verify()
+    for damage in report.damage:
+        report_damage(damage)
+    if not report.ok:
+        raise click.exceptions.Exit(DAMAGED)
+
+
+def _block_fields(path: str, block: Any) -> dict[str, Any]:
+    if isinstance(block, jlog.Damage):
+        return {**asdict(block), "kind": "damaged"}
+    fields = {"path": path, **block._asdict()}
+    fields["kind"] = KINDS.get(block.kind, block.kind)
+    fields["codec"] = CODECS.get(block.codec, block.codec)
+    fields["written"] = _time_of(block.clock_us)
+    return fields
+
+
+def _time_of(microseconds: int) -> str | None:
+    try:
+        return iso_time(datetime.fromtimestamp(microseconds / 1e6, timezone.utc))
+    except (OverflowError, ValueError, OSError):
+        return None

@@ -21,7 +21,7 @@ from jlog.cli.terminal.output import (
     print_table,
     stdout_is_gone,
 )
-from jlog.cli.terminal.sampling import Rates, rates
+from jlog.cli.terminal.sampling import Rates, alarm_of, rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,17 +100,11 @@ def print_stats(path: str, found: jlog.Stats) -> None:
                     figures.span(at.idle_seconds),
                     human_bytes(at.held_bytes),
                     "yes" if at.busy else "no",
-                    state_of(at),
+                    alarm_of(at),
                 )
                 for name, at in found.subscribers.items()
             ],
         )
-
-
-def state_of(at: jlog.SubscriberStats) -> str:
-    full = at.work is not None and at.work.full
-    states = {"damaged": at.damaged, "expired": at.expired, "dead": at.dead, "full": full}
-    return next((state for state, holds in states.items() if holds), "")
 
 
 def _in_words(name: str, value: int) -> str:

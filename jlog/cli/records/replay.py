@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import time
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from jlog.cli.arguments.parameters import ParamType
+from jlog.cli.arguments.parameters import Parsed
 from jlog.cli.records.past_damage import LOOK_EVERY
 from jlog.cli.terminal.output import stdout_is_gone
 from jlog.reading.pace import Pace
@@ -18,21 +18,16 @@ if TYPE_CHECKING:
     from jlog.cli.records.formats import Formatter, Records
 
 
-class PaceType(ParamType):
-    name = "FACTOR"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Pace:
-        if isinstance(value, Pace):
-            return value
-        try:
-            return Pace(float(value))
-        except ValueError:
-            self.fail(f"{value!r} is not a number above 0: 1 is as recorded, 2 twice as fast", param, ctx)
+def parse_pace(text: str) -> Pace:
+    try:
+        return Pace(float(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number above 0: 1 is as recorded, 2 twice as fast") from None
 
 
 pace_option = click.option(
     "--pace",
-    type=PaceType(),
+    type=Parsed("FACTOR", parse_pace),
     help="Print records with the intervals of their timestamps: 1 as recorded, 2 twice as fast.",
 )
 

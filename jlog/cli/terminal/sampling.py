@@ -61,6 +61,13 @@ class Sample:
     time: float = field(default=0.0, repr=False)
 
 
+def alarm_of(at: jlog.SubscriberStats) -> str:
+    """Says in a word what is wrong with a subscriber; an empty text where nothing is."""
+    full = at.work is not None and at.work.full
+    states = {"damaged": at.damaged, "expired": at.expired, "dead": at.dead, "full": full}
+    return next((state for state, holds in states.items() if holds), "")
+
+
 class Sampler:
     """Looks at journals, and at all journals below directories."""
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from jlog.cli.terminal.figures import change, count, rate, size, span
 from jlog.cli.terminal.output import printable
-from jlog.cli.terminal.sampling import Sample
+from jlog.cli.terminal.sampling import Sample, alarm_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,9 +41,7 @@ class SubscriberRow:
     def state(self) -> str:
         at = self.at
         workers = f"{len(at.work.workers)} work" if at.work and at.work.workers else "read"
-        full = at.work is not None and at.work.full
-        states = {"damaged": at.damaged, "expired": at.expired, "dead": at.dead, "full": full, workers: at.busy}
-        return next((state for state, holds in states.items() if holds), "-")
+        return alarm_of(at) or (workers if at.busy else "-")
 
 
 Row = TypeVar("Row")

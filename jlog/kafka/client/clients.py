@@ -4,16 +4,16 @@ and the Python client."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeAlias
 
 import confluent_kafka
 
-from jlog._core.kafka.client import Library
-from jlog.kafka.client.library import library
+from jlog._core.kafka.client import Library, LibraryUnavailable
 from jlog.kafka.client.native import NativeConsumer, NativeProducer, are_text
 from jlog.kafka.client.python import PythonConsumer, PythonProducer
 from jlog.kafka.client.records import OnCommit, OnFailure
-from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.settings import LOGGER, Settings
 
 AnyProducer: TypeAlias = NativeProducer | PythonProducer
 AnyConsumer: TypeAlias = NativeConsumer | PythonConsumer
@@ -50,3 +50,18 @@ def calls_for(conf: Mapping[str, Any]) -> Library | None:
     renewed during a call, or the calls cannot be had."""
     mechanism = conf.get("sasl.mechanisms", conf.get("sasl.mechanism"))
     return library() if are_text(conf) and mechanism != "OAUTHBEARER" else None
+
+
+def loaded_library() -> Library:
+    """Returns the calls of the library that confluent_kafka is linked with, wherever it is. Raises LibraryUnavailable."""
+    return Library(confluent_kafka.cimpl.__file__)
+
+
+@cache
+def library() -> Library | None:
+    """Returns the calls; None, and one line in the log, where they cannot be had."""
+    try:
+        return loaded_library()
+    except LibraryUnavailable as error:
+        LOGGER.warning("mirrors and captures use confluent_kafka for each message, which is slower: %s", error)
+        return None
