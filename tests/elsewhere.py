@@ -45,11 +45,18 @@ os.setuid({NOBODY})
 )
 
 
+def python(
+    source: str, *arguments: object, within: Place = HERE, seconds: float = HUNG_SECONDS, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, within so many seconds, and returns its exit code and what it has printed."""
+    command = [*within.command, sys.executable, "-c", textwrap.dedent(source), *map(str, arguments)]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=seconds)
+
+
 def run_python(source: str, within: Place = HERE, seconds: float = HUNG_SECONDS) -> None:
-    """Runs it to its end, within so many seconds. An exception there fails the test."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [*within.command, sys.executable, "-c", PRELUDE + within.before + textwrap.dedent(source)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
+    """Does the same with the prelude. An exception there fails the test."""
+    program = PRELUDE + within.before + textwrap.dedent(source)
+    done = python(program, within=within, seconds=seconds, PYTHONPATH=str(TESTS), PYTHONDONTWRITEBYTECODE="1")
     assert done.returncode == 0, done.stderr
 
 

@@ -238,7 +238,7 @@ def test_a_process_overtaken_in_its_upload_goes_on(make, files, path, monkeypatc
     def overtaken(target, beside, name):
         if name == os.path.basename(first.path) and name not in renamed:
             renamed.append(name)
-            jlog.archive.Archive.of_journal(files, str(path)).store(first)
+            jlog.archive.Archive(files, journal=str(path)).store(first)
         rename(target, beside, name)
 
     monkeypatch.setattr(ArchiveFolder, "_rename", overtaken)

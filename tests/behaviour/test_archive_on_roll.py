@@ -19,6 +19,7 @@ import pytest
 import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of, values
 from cli.command import do, run, start
+from elsewhere import python
 from jlog.archive.store import ArchiveFolder
 from patience import HUNG_SECONDS, wait_until
 
@@ -263,9 +264,7 @@ def test_the_next_roll_archives_what_a_killed_writer_left(path: Path, files: str
         writer.roll()
     os.kill(os.getpid(), signal.SIGKILL)
     """
-    lines = "\n".join(line[4:] for line in code.splitlines())
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run([sys.executable, "-c", lines], env=environment).returncode == -signal.SIGKILL
+    assert python(code, PYTHONPATH=os.pathsep.join(sys.path)).returncode == -signal.SIGKILL
     with jlog.Writer(path) as writer:
         fill_segments(writer, 1)
         wait_until(lambda: archived(files) == expected(510))

@@ -2,7 +2,6 @@
 
 import os
 import struct
-import subprocess
 import sys
 
 import pyarrow
@@ -13,6 +12,7 @@ import jlog
 import oracle
 from behaviour.arrow_columns import SCHEMA
 from behaviour.journals import SMALL, damage_block, fill, records, value_of
+from elsewhere import python
 
 HEADERS = [("trace", b"1"), ("trace", b"2"), ("null", None), ("", b""), ("Größe ✓", b"\xff\x00")]
 # value, key, headers, timestamp_us
@@ -293,12 +293,7 @@ def test_without_memory_nothing_is_skipped(path):
     with jlog.Writer(path) as writer:
         for _ in range(300):
             writer.append(b"x" * 200_000)
-    run = subprocess.run(
-        [sys.executable, "-c", TOO_LITTLE_MEMORY, path],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "ARROW_DEFAULT_MEMORY_POOL": "system"},
-        capture_output=True,
-        text=True,
-    )
+    run = python(TOO_LITTLE_MEMORY, path, PYTHONPATH=os.pathsep.join(sys.path), ARROW_DEFAULT_MEMORY_POOL="system")
     assert (run.stdout, run.stderr) == ("1 True\n", "")
 
 
@@ -327,13 +322,7 @@ print(list(reader.values()))
 def test_without_pyarrow_the_error_says_what_to_install(tmp_path, path, call):
     """All else works."""
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(name='pyarrow')")
-    searched = os.pathsep.join([str(tmp_path), *sys.path])
-    run = subprocess.run(
-        [sys.executable, "-c", WITHOUT, path, call],
-        env=os.environ | {"PYTHONPATH": searched},
-        capture_output=True,
-        text=True,
-    )
+    run = python(WITHOUT, path, call, PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
     assert "pip install 'pyjlog[arrow]'" in run.stdout
     assert "[b'value']" in run.stdout
 

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import subprocess
 import sys
 import weakref
 
@@ -15,6 +14,7 @@ import pytest
 import jlog
 from behaviour.arrow_columns import HEADERS, SCHEMA
 from behaviour.journals import SMALL, damage_block, fill, records, values
+from elsewhere import python
 
 TEXT_MAP = pyarrow.map_(pyarrow.string(), pyarrow.string())
 LIBRARIES = {
@@ -365,10 +365,5 @@ with jlog.Writer(path) as writer, jlog.Reader(path) as reader:
 
 def test_polars_alone_reads_and_writes(tmp_path, path):
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(name='pyarrow')")
-    run = subprocess.run(
-        [sys.executable, "-c", BARE, path],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
-        capture_output=True,
-        text=True,
-    )
+    run = python(BARE, path, PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
     assert (run.stdout, run.stderr) == ("[b'a', None] 4 False\n", "")

@@ -229,7 +229,7 @@ def test_a_time_is_found_in_the_journal_beside_an_empty_archive(archiving):
 
 def test_a_time_is_not_found_in_an_empty_archive_alone(archiving):
     with pytest.raises(jlog.JournalNotFound, match="contains no archived segment"):
-        Archive.of_journal(archiving.options.retention.archive, archiving.path).find(LONG_AGO)
+        Archive(archiving.options.retention.archive, journal=archiving.path).find(LONG_AGO)
 
 
 @pytest.mark.parametrize("call", ["SegmentFile", "first_block_offset"])

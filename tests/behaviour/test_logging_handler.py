@@ -9,8 +9,6 @@ import multiprocessing
 import os
 import queue
 import re
-import subprocess
-import sys
 import textwrap
 import threading
 import uuid
@@ -20,7 +18,7 @@ import pytest
 
 import jlog
 from behaviour.journals import SMALL, records, values
-from elsewhere import mounted_by, run_python, small_disk
+from elsewhere import mounted_by, python, run_python, small_disk
 from jlog import logging as jlog_logging
 from jlog.logging import JournalHandler
 from patience import HUNG_SECONDS
@@ -303,12 +301,7 @@ logging.basicConfig(level="INFO", format="%(message)s", handlers=[JournalHandler
 
 
 def run_program(path, code, **options):
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM + textwrap.dedent(code), str(path), json.dumps(options)],
-        capture_output=True,
-        text=True,
-        timeout=HUNG_SECONDS,
-    )
+    return python(PROGRAM + textwrap.dedent(code), path, json.dumps(options))
 
 
 def test_at_the_interpreters_exit_the_journal_is_closed(path):

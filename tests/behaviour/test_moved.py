@@ -6,8 +6,6 @@ import gc
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import time
 from contextlib import nullcontext, suppress
 from itertools import count
@@ -17,6 +15,7 @@ import pytest
 import exhaustive
 import jlog
 from behaviour.journals import SMALL, fill, values
+from elsewhere import python
 from faults.moments import Moments
 from jlog._core.system.lock import Deadline
 from jlog.storage.attaching import attached
@@ -271,7 +270,7 @@ gc.collect()
 
 
 def test_a_writer_that_is_dropped_without_its_journal_prints_no_traceback(path):
-    done = subprocess.run([sys.executable, "-c", DROPS, path], capture_output=True, text=True, timeout=100)
+    done = python(DROPS, path)
     assert (done.returncode, "Traceback" in done.stderr, "Exception ignored" in done.stderr) == (0, False, False), done.stderr
 
 
@@ -302,7 +301,7 @@ print(*told)
 
 
 def test_a_program_that_closes_every_descriptor_gets_an_error_and_nothing_in_its_own_files(tmp_path):
-    done = subprocess.run([sys.executable, "-c", CLOSES_ALL, tmp_path], capture_output=True, text=True, timeout=100)
+    done = python(CLOSES_ALL, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "JournalClosed\n", "")
     assert {(tmp_path / f"file{number}").read_bytes() for number in range(30)} == {b"mine"}
     with jlog.Writer(tmp_path / "journal") as writer:

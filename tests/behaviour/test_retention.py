@@ -2,7 +2,6 @@
 
 import gc
 import os
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ import jlog
 import jlog.care.passed_segments
 import oracle
 from behaviour.journals import SMALL, fill, read_away, sequences, value_of, values
+from elsewhere import run_python
 from jlog.positions.position_files import table_locked
 
 
@@ -173,7 +173,7 @@ def test_delete_read_may_be_changed_back_and_forth(journal, path):
 
 def test_a_retention_set_by_another_process_holds_for_this_one(journal, path):
     change = f"import jlog; jlog.Writer({str(path)!r}, retention=jlog.Retention(delete_read=False)).close()"
-    subprocess.run([sys.executable, "-c", change], check=True)
+    run_python(change)
     assert journal.options.retention.delete_read is False
     read_away(path, "billing")
     assert (journal.clean(), journal.first_sequence) == ([], 0)

@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 import jlog
 import jlog.logging
 from behaviour.journals import values
+from elsewhere import python
 from jlog.urls import path_of
 
 SAME = {
@@ -119,14 +118,14 @@ def test_kafka_without_its_extra_says_what_to_install(name):
         f"try: jlog.{name}('kafka://127.0.0.1:9/orders')\n"
         "except ImportError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = python(program)
     assert "pip install 'pyjlog[kafka]'" in done.stdout
     assert "traceback" not in done.stderr.lower()
 
 
 def test_jlog_itself_imports_nothing_of_kafka():
     program = "import jlog, jlog.cli, sys; print([name for name in sys.modules if 'kafka' in name])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = python(program)
     assert done.stdout == "[]\n"
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import jlog
 from behaviour.journals import records
+from elsewhere import python
 
 YEARS = 12 * 365 * 86_400  # seconds
 MINUTE_US = 60_000_000
@@ -56,10 +57,7 @@ def wrong(path: str, tmp_path: Path) -> str:
     library = tmp_path / "clock.so"
     source = Path(__file__).with_name("clock.c")
     subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library, source], check=True)
-    environment = {**os.environ, "LD_PRELOAD": str(library), "CLOCK_STEP": str(tmp_path / "step")}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, path, str(YEARS)], env=environment, capture_output=True, text=True, check=False
-    )
+    done = python(PROGRAM, path, YEARS, LD_PRELOAD=str(library), CLOCK_STEP=str(tmp_path / "step"))
     assert done.returncode == 0, done.stderr
     return done.stderr
 

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ import pytest
 
 import jlog
 from cli.command import COMMAND, HUNG_SECONDS, do, run, run_afresh, start
+from elsewhere import python
 from jlog.cli.tool import tool
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ from jlog.cli.tool import run
 for path in {[[], *map(list, COMMANDS)]}:
     assert run([*path, "--help"]) == 0, path
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = python(program)
     assert (done.returncode, done.stderr) == (0, "")
 
 

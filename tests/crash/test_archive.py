@@ -15,6 +15,7 @@ import pytest
 
 import jlog
 from behaviour.journals import fill, read_away, value_of, values
+from elsewhere import python
 from patience import HUNG_SECONDS
 
 TESTS = Path(__file__).parent.parent
@@ -39,7 +40,7 @@ def make(path, url, size=0):
 
 
 def clean(path, *, code=CLEAN, **environment):
-    return subprocess.run([sys.executable, "-c", code, str(path)], env={**os.environ, **environment}).returncode
+    return python(code, path, **environment).returncode
 
 
 def everything(path):

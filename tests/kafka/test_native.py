@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
-import textwrap
 from itertools import permutations, product
 
 import pytest
 from confluent_kafka import Producer
 
 import jlog
+from elsewhere import python
 from jlog._core.kafka.consumer import Consumer, held
 from jlog.kafka import Capture, RecordRefused, TopicChanged
 from jlog.kafka.client import clients
@@ -290,11 +289,5 @@ def test_a_process_ends_with_a_consumer_and_messages_in_use(witness, topic, brok
         consumer = open_consumer({broker.address!r})
         batches = fetch(consumer, {topic!r}, 100)
     """
-    found = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=HUNG_SECONDS,
-        capture_output=True,
-        check=False,
-    )
-    assert (found.returncode, found.stderr) == (0, b"")
+    found = python(program, PYTHONPATH=os.pathsep.join(sys.path))
+    assert (found.returncode, found.stderr) == (0, "")

@@ -7,7 +7,6 @@ import random
 import shutil
 import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 import exhaustive
 import jlog
+from elsewhere import python
 from jlog.libjlog.format import Layout, allowed_name, original_name
 from jlog.libjlog.stream import Stream
 from jlog.positions.names import is_name
@@ -38,9 +38,7 @@ def import_within(source: Path, journal: Path, mebibytes: int) -> subprocess.Com
         "import re; used = int(re.search(r'VmSize:\\s+(\\d+)', open('/proc/self/status').read())[1]) << 10\n"
         f"resource.setrlimit(resource.RLIMIT_AS, (used + {limit}, used + {limit})); main(sys.argv[1:])"
     )
-    return subprocess.run(
-        [sys.executable, "-c", code, "import", str(source), str(journal)], capture_output=True, text=True, timeout=HUNG_SECONDS
-    )
+    return python(code, "import", source, journal)
 
 
 @pytest.mark.parametrize("stored", [10, 100_000])

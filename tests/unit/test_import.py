@@ -1,11 +1,9 @@
 """`import jlog` loads few modules."""
 
-import subprocess
-import sys
-
 import pytest
 
 import jlog
+from elsewhere import python, run_python
 
 # Libraries of the extras and of the command line, slow modules of the standard library, and rooms that most programs do
 # without.
@@ -19,18 +17,16 @@ jlog.archive jlog.care.statistics jlog.repair jlog.reading.archived_records jlog
 
 def test_import_jlog_leaves_out_what_most_programs_do_without():
     program = "import sys; before = set(sys.modules); import jlog; print(*set(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert {*done.stdout.split()} & {*KEPT_OUT.split()} == set()
+    done = python(program)
+    assert (done.returncode, {*done.stdout.split()} & {*KEPT_OUT.split()}) == (0, set())
 
 
 def test_every_public_name_is_found_also_those_whose_modules_are_imported_later():
-    program = """if True:
-        import jlog
+    run_python("""
         assert {*jlog.__all__} <= {*dir(jlog)}
         from jlog import *
         assert (Stats, archive) == (jlog.Stats, jlog.archive)
-    """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    """)
 
 
 def test_a_name_that_jlog_does_not_have_is_an_attribute_error():
@@ -40,7 +36,7 @@ def test_a_name_that_jlog_does_not_have_is_an_attribute_error():
 
 def test_jlog_kafka_without_its_client_says_what_to_install():
     program = "import sys; sys.modules['confluent_kafka'] = None; import jlog.kafka"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = python(program)
     assert (done.returncode, done.stderr.splitlines()[-1].partition(": ")[2]) == (
         1,
         "jlog.kafka needs confluent_kafka, which is not installed: pip install 'pyjlog[kafka]'",

@@ -6,8 +6,6 @@ import os
 import pickle
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 
 import jlog
 from behaviour.journals import values
+from elsewhere import python
 from jlog.spark import forget
 from jlog.spark.writing.background import repeated_in_background
 from jlog.spark.writing.ledger import NAMELESS, STREAM
@@ -92,11 +91,7 @@ def test_the_next_driver_ends_the_ingestion_of_a_killed_one(tmp_path: Path, poin
         f"import pickle, sys, jlog.spark.writing.sink; {SMALL_FILES}\n"
         "sink, staged = pickle.load(open(sys.argv[1], 'rb')); sink.commit('stream', 'q', 0, staged)"
     )
-    killed = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "commit")],
-        env={**os.environ, "JLOG_FAILPOINTS": f"{point}=kill@{visit}"},
-        check=False,
-    )
+    killed = python(program, tmp_path / "commit", JLOG_FAILPOINTS=f"{point}=kill@{visit}")
     assert killed.returncode == -signal.SIGKILL
     assert len(values(sink.path)) < len(ALL)
     sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
