@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pytest
 
 import jlog
+from cli.command import run
 from jlog.cli.tool import tool
 
 PACKAGE = Path(jlog.__file__).parent
@@ -51,3 +53,35 @@ def test_messages_name_commands_and_options_that_exist() -> None:
     }
     assert len(found) > 50
     assert {one: wrong for one in found if (wrong := unknown(one[1].split()))} == {}
+
+
+REST = {  # what a command takes besides the journal
+    "backup": ["copy"],
+    "checkpoint rm": ["name"],
+    "checkpoint set": ["name", "begin"],
+    "read": ["name"],
+    "rewind": ["name", "name"],
+    "rm": ["--yes"],
+    "sql": [],
+    "subscriber add": ["name"],
+    "subscriber copy": ["name", "other"],
+    "subscriber rm": ["name"],
+    "subscriber set": ["name", "begin"],
+}
+PLAIN = "info options dump tail work-retry subscriber\tls checkpoint\tls doctor verify repair clean archive roll stats metrics"
+COMMANDS = [*REST, *(name.replace("\t", " ") for name in PLAIN.split(" "))]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_missing_journal_is_named_by_every_command(command: str, tmp_path: Path) -> None:
+    """The kernel's own words alone would not say what is missing."""
+    for journal in (tmp_path / "missing", tmp_path / "no" / "such" / "directory"):
+        before = ["select * from j"] if command == "sql" else []
+        place = f"j={journal}" if command == "sql" else journal
+        result = run(*command.split(), *before, place, *REST.get(command, ()), cwd=tmp_path)
+        assert result.code not in (0, 2), result
+        said = result.err + result.out.decode()
+        assert str(journal) in said
+        assert "No such file or directory" not in said
+        assert "Traceback" not in said
+        assert not journal.exists()
