@@ -204,7 +204,7 @@ static inline int jlog_has_room(const struct jlog_array *array, uint32_t bytes)
 }
 
 /* Checks and adds records in one pass: at most `most`, and none that reaches beyond `end`. Ends before what is left to
- * jlog_fill(): a record with headers, one whose key or value has no room, state, and what is no record. Returns the address
+ * jlog_fill(): a record with headers, one whose key or value has no room, state, and what is not a record. Returns the address
  * after the added ones. */
 static inline const uint8_t *jlog_fill_ready(struct jlog_columns *to, const uint8_t *at, const uint8_t *end,
                                              int64_t base_time_us, uint64_t most, int with_key)
