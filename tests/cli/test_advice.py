@@ -67,6 +67,7 @@ REST = {  # what a command takes besides the journal
     "subscriber copy": ["name", "other"],
     "subscriber rm": ["name"],
     "subscriber set": ["name", "begin"],
+    "work": ["name", "true"],
 }
 PLAIN = "info options dump tail work-retry subscriber\tls checkpoint\tls doctor verify repair clean archive roll stats metrics"
 COMMANDS = [*REST, *(name.replace("\t", " ") for name in PLAIN.split(" "))]

@@ -59,6 +59,7 @@ def work(
     if shutil.which(command[0]) is None:
         raise click.UsageError(f"there is no command {command[0]!r}")
     with checked():
+        jlog.Journal(journal)  # raises where there is none: a mistyped path would wait for records for ever
         worker = jlog.Worker(journal, name, start=start, lease=lease, **options)
     with worker:
         end = jlog.Journal(worker.path).next_sequence if until_end else None
