@@ -36,7 +36,7 @@ TESTS_OF = {
     "jlog/care/": ["tests/property"],
     "jlog/storage/": ["tests/property"],
     "jlog/repair/": ["tests/crash/test_repair_anything.py"],
-    "jlog/demo/": ["tests/spark/test_demo.py"],
+    "jlog/demo/": ["tests/spark/test_demo.py", "tests/cli/test_demo.py"],
     "jlog/flow/": ["tests/kafka/test_broker_faults.py", "tests/kafka/test_kills.py", "tests/kafka/test_letters.py"],
     "jlog/kafka/": ["tests/kafka/test_broker_faults.py", "tests/kafka/test_kills.py", "tests/kafka/test_secured.py"],
     "jlog/kafka/client/": ["tests/kafka/test_refusals.py"],

@@ -15,6 +15,7 @@ from threading import Event
 
 import pytest
 
+import exhaustive
 from cli.terminal import terminal
 from filesystems import CannotMount, mounted
 from jlog.demo import screen
@@ -43,7 +44,7 @@ def write_lines(path: Path, count: int) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("lines", [1, 2, 5, 40_000])
+@pytest.mark.parametrize("lines", [1, exhaustive.only(2), exhaustive.only(5), 40_000])
 def test_every_line_is_proved_to_be_delivered_through_kills(tmp_path, lines):
     temporary = tmp_path / "tmp"
     done = run(write_lines(tmp_path / "input", lines), env=environment_with(temporary))
