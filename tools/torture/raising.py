@@ -25,8 +25,8 @@ COMPILED = "jlog/_core/"  # a compiled frame names its source relative to the re
 SECONDS = (1e-5, 1e-4, 1e-3, 0.02)  # from the call's begin to the signal, at most
 ALLOCATIONS_POWER = 11  # of two: an append makes a dozen, and opening a journal some thousands
 FAILING = (1, 1, 10, 1000)  # allocations, one after the other
-# CPython's errors where there is no memory for a lock or a thread, and for a call: the last one is that of a Python function.
-PYTHONS_OWN = ("can't ", "error return without exception set", "<function ")
+# CPython's errors where there is no memory for a lock or a thread, and for a call.
+PYTHONS_OWN = ("can't ", "error return without exception set")
 Result = TypeVar("Result")
 
 
