@@ -50,6 +50,7 @@ html_theme_options = {
 }
 copybutton_prompt_text = r"\w*\$ "
 copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 
 
 def setup(app):

@@ -83,8 +83,13 @@ PANELS = {
 }
 
 QUEUES = (
-    Panel("records put a second, one a call (logarithmic)", ("put",), "put a second", 1, True),
-    Panel("records taken and finished a second, one a call (logarithmic)", ("take",), "taken and finished a second", 1, True),
+    Panel("records put a second, one a call (logarithmic)", ("put",), "put a second", logarithmic=True),
+    Panel(
+        "records taken and finished a second, one a call (logarithmic)",
+        ("take",),
+        "taken and finished a second",
+        logarithmic=True,
+    ),
 )
 WRITERS = Panel("million records of 100 bytes a second, by one process", ("write",), "")
 STEADY = ("jlog", "multiprocessing.SimpleQueue")

@@ -125,7 +125,7 @@ class Archive:
         self._names[name] = size
 
     def listed(self) -> list[int]:
-        """Returns the same by what was listed last."""
+        """Returns the first sequences of the segments that were there when the archive was listed last."""
         names, numbers = self._sorted
         if names is not self._names:
             numbers = sorted(int(match[1]) for match in map(MANIFEST.match, self._names) if match)

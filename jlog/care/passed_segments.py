@@ -101,9 +101,9 @@ class PassedSegments:
             return False
 
     def close(self) -> None:
-        """Lets go of the directory, once no call uses it any more."""
+        """Frees what it holds open. No call may use it afterwards."""
         self.forget()
-        self._path = str(self._path)
+        self._path = str(self._path)  # without the directory's descriptor, which the path of an open journal holds
 
     def forget(self) -> None:
         self.clean_at, self._looked_in = 0, None

@@ -94,7 +94,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
     def discard(self) -> None:
-        """Closes it, and removes what it has created in the source: the flow cannot begin."""
+        """Closes it, and removes the subscriber that it has created, since the flow cannot begin."""
 
 
 class Sink(Protocol):

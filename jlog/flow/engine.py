@@ -70,7 +70,7 @@ class Flow:
             opened.pop_all()
         self._open = False
         self._ever_open = False
-        self._cannot_begin = False  # for a reason that stays
+        self._cannot_begin = False  # an error has ended the flow before both ends were open once
         self._committed: SourcePosition = {}
         self._limit = self.sink.transaction_records
         self._alone: Any = None  # the record of the open transaction, while it has but one

@@ -270,8 +270,8 @@ class Reader:
 
     @property
     def lag(self) -> int:
-        """Number of records between the position and the end of the journal, with durable_only too: those that are not synced
-        are still to come."""
+        """Number of records between the position and the end of the journal. With durable_only it counts those too that are
+        not synced yet."""
         end = int(self._cursor.journal_end)
         return self._source.gaps.records_between(max(self.position, int(self._cursor.first_sequence)), end)
 

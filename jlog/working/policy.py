@@ -1,4 +1,4 @@
-"""What becomes of a worker's tasks besides their window: decoding, rejection, retention."""
+"""Decoding, rejection, dead letters and retention for the tasks of one worker."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class TaskPolicy:
-    """The core calls it for the tasks of one worker. It refers to no worker and no source: a worker that nobody refers to any
-    more is freed at once."""
+    """Decodes and rejects the tasks of one worker, and lets retention look. The core calls it. It refers neither to the worker
+    nor to the source of its tasks: so a worker is freed as soon as the program has no reference to it."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class TaskPolicy:
         decoder: Decoder | None,
         lock_timeout: float | None,
     ) -> None:
-        self._path = str(journal.path)  # a plain one, which holds no directory
+        self._path = str(journal.path)  # without the descriptor of the directory
         self._subscriber = subscriber
         self._decoder = decoder
         self._lock_timeout = lock_timeout

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     Call = tuple[asyncio.AbstractEventLoop, asyncio.Future[BaseException | None], Callable[[], None]]
 
 IDLE_SECONDS = 1.0  # for which the thread stays where no coroutine waits, because a thread is slow to start
-NO_MEMORY_PAUSE_SECONDS = 0.001  # before what has had no memory is tried again
+NO_MEMORY_PAUSE_SECONDS = 0.001  # before a step that had no memory is tried again
 
 
 class AsyncSyncs:
     """The coroutines that wait for the next sync of one writer. All that have come when a sync begins share it.
 
-    Its locks are plain ones, which are freed without memory, as those of a Condition are not.
+    Its locks are plain ones: a Condition needs memory to be released.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class AsyncSyncs:
         self._calls: deque[Call] = deque()  # each until it has its answer
         self._wake = threading.Lock()  # free: the thread has something to do
         self._wake.acquire()
-        self._runs = threading.Lock()  # held while there is a thread
+        self._runs = threading.Lock()  # held by the thread that syncs
 
     def begin(self) -> None:
         """Starts the thread, for a call that waits after it has appended. Raises JournalError where there can be no thread, and
@@ -50,16 +50,8 @@ class AsyncSyncs:
             self.__init__()  # type: ignore[misc]
 
     def _begin(self) -> None:
-        if self._runs.acquire(blocking=False):
-            try:
-                start_thread("jlog-sync", self._run)
-            except BaseException:
-                self._end()
-                raise
-
-    def _end(self) -> None:
-        with suppress(RuntimeError):  # the caller of a start that had no memory has freed it, and the thread runs
-            self._runs.release()
+        if not self._runs.locked():
+            start_thread("jlog-sync", self._run)  # several calls may do so at once: one thread stays
 
     async def wait(self, sync: Callable[[], None]) -> None:
         """Returns when the thread has called `sync` once after this call has begun. Raises what `sync` has raised."""
@@ -77,20 +69,23 @@ class AsyncSyncs:
             raise copy.copy(error) from error  # each coroutine raises an error of its own, with its own traceback
 
     def _run(self) -> None:
+        while self._runs.acquire(blocking=False):
+            try:
+                self._serve()
+            finally:
+                self._runs.release()
+            if not self._calls:  # a call that came just before has found the lock held, and started no thread
+                return
+
+    def _serve(self) -> None:
+        """Syncs until no call has come for a while."""
         while True:
             try:
-                if not self._calls and self._is_idle():
+                if not self._calls and not self._wake.acquire(timeout=IDLE_SECONDS) and not self._calls:
                     return
                 self._sync_for(len(self._calls))
             except MemoryError:
                 time.sleep(NO_MEMORY_PAUSE_SECONDS)
-
-    def _is_idle(self) -> bool:
-        """Waits for a call. Returns whether the thread is to end, since none has come."""
-        if self._wake.acquire(timeout=IDLE_SECONDS) or self._calls:
-            return False
-        self._end()
-        return not (self._calls and self._runs.acquire(blocking=False))
 
     def _sync_for(self, count: int) -> None:
         """Syncs for the first `count` calls."""

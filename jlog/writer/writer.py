@@ -163,7 +163,7 @@ class Writer(writer.Writer):
                     return sequence
                 except (JournalError, OSError) as error:
                     raise writer.not_durable(self.path, error, sequence) from error
-            except MemoryError:  # says that nothing was appended
+            except MemoryError:  # to the caller it would mean that nothing is appended
                 time.sleep(NO_MEMORY_PAUSE_SECONDS)
 
     async def sync_async(self) -> None:

@@ -78,12 +78,12 @@ cdef class Cursor(ReadPosition):
 
     @property
     def next_sequence(self) -> int:
-        """The end of what it reads as it is now: the sequence of the next record that is published, or synced."""
+        """Sequence of the next record that is published or, with durable_only, synced."""
         return self.find_end(self.blocks.stop.durable_only)
 
     @property
     def journal_end(self) -> int:
-        """The journal's end as it is now, also for a cursor that reads synced records only."""
+        """Sequence of the next record that is published."""
         return self.find_end(False)
 
     cdef uint64_t find_end(self, bint durable_only) except? -1:

@@ -81,9 +81,10 @@ def command_before(text: str) -> Command:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Yields each command of a block. In a console it is typed after `$ `, or `HOST$ ` if there are several machines."""
+    """Yields each command of a block. In a console it is typed after `$ `, or `HOST$ ` if there are several machines, and goes
+    on in the next line after a backslash."""
     if block.language == "console":
-        parts = re.split(r"^(\w*)\$ (.*)\n", block.text, flags=re.MULTILINE)
+        parts = re.split(r"^(\w*)\$ ((?:.*\\\n)*.*)\n", block.text, flags=re.MULTILINE)
         assert parts[0] == "", "a console begins with a command"
         for host, typed, shown in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
             yield Command(typed, shown, host)

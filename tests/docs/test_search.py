@@ -9,7 +9,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
-from docs.console import PAGES, blocks
+from docs.console import PAGES, Block, blocks, commands
 from patience import HUNG_SECONDS
 
 COLUMNS_MAX = 90  # of a program or a command in a page
@@ -105,12 +105,19 @@ def test_the_landing_page_has_description_copy_buttons_edit_link_and_logo(site: 
 def test_code_fits_into_the_page() -> None:
     """The output of a command may be wider: it stands as a terminal shows it."""
     wide = [
-        f"{page.name}, line {block.line + number}"
+        f"{page.name}: {line}"
         for page in PAGES
         if page.name != "command-line.md"  # has the examples of --help, which is wider
         for block in blocks(page)
-        if block.language in ("python", "sh")
-        for number, line in enumerate(block.text.splitlines(), 1)
+        if block.is_code
+        for line in typed(block)
         if len(line) > COLUMNS_MAX
     ]
     assert wide == []
+
+
+def typed(block: Block) -> list[str]:
+    """Lists the lines that a reader types or copies."""
+    if block.language != "console":
+        return block.text.splitlines()
+    return [line for command in commands(block) for line in f"{command.host}$ {command.text}".splitlines()]

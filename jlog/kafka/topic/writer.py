@@ -270,7 +270,7 @@ class TopicWriter(Opened):
                 self.flush()
         finally:
             self._closed = True
-            vars(self).pop("_producer", None)
+            vars(self).pop("_producer", None)  # another thread may close it, too
 
     # --- Properties -------------------------------------------------------------------------------------------------
 
