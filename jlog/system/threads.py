@@ -12,10 +12,10 @@ from jlog.errors import JournalError
 def start_thread(name: str, run: Callable[..., object], *arguments: object, daemon: bool = True) -> threading.Thread:
     """Starts a thread, which does not keep the process alive if it is a daemon. Raises JournalError where the process can have
     no more of them."""
-    thread = threading.Thread(target=run, args=arguments, name=name, daemon=daemon)
     try:
+        thread = threading.Thread(target=run, args=arguments, name=name, daemon=daemon)
         thread.start()
-    except RuntimeError as error:
+    except RuntimeError as error:  # also that of a lock without memory
         raise JournalError(
             f"the thread {name!r} cannot be started ({error}): the process or its container has reached its limit of threads "
             "(ulimit -u, pids.max) or of memory; raise it, or end other threads"
