@@ -34,6 +34,7 @@ VERSION = re.compile(r"\d{20}\.json", re.ASCII)
 LOG_FILES = (".json", ".crc", ".checkpoint.parquet")
 MAPPING = "delta.columnMapping.mode"
 CHANGED = "DELTA_METADATA_CHANGED"  # in the error of a commit beside a change of properties
+EXISTS = "TABLE_OR_VIEW_ALREADY_EXISTS"  # in the error of a table's creation where its log's directory is there already
 REFUSED = set(" ,;{}()\n\t=")  # in names of columns, unless the table maps them to others
 
 Entries = list[dict[str, Any]]  # of one version in Delta's log
@@ -231,10 +232,18 @@ class DeltaTable(CatalogTable):
 
     def _create(self, empty: DataFrame, claim: TableState) -> None:
         creator = empty.writeTo(self._sql_name).using("delta").tableProperty(PROPERTY, claim.as_json)
+        writer = empty.write.format("delta").partitionBy(*self._partition_by)
         if self._evolves or any(REFUSED.intersection(name) for name in empty.columns):
-            creator = creator.tableProperty(MAPPING, "name")
+            creator, writer = creator.tableProperty(MAPPING, "name"), writer.option(MAPPING, "name")
         with self._noted(_note(claim, 0, is_first=True)):
-            self._partitioned(creator).create()
+            try:
+                self._partitioned(creator).create()
+            except PySparkException as error:
+                if EXISTS not in str(error) or self.exists():
+                    raise
+                # another pipeline is about to write the log's first version, or was killed there: Delta lets one of them do it
+                self._save(writer.mode("error"))
+                self._set_property(claim)
         self._sync(0)  # the version to which a first batch is taken back
 
     def _append(self, new: TableState, rows: DataFrame) -> Commit:

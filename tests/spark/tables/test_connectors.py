@@ -183,6 +183,21 @@ def test_of_two_pipelines_that_begin_at_once_one_gets_the_table(
     assert ids(tables, table) == list(range(20))
 
 
+@pytest.mark.parametrize("left", ["_delta_log", "_delta_log/.00000000000000000000.json.1f.tmp"])
+def test_a_pipeline_that_was_killed_while_it_created_a_table_keeps_no_other_from_it(
+    tables: TableDriver, tmp_path: Path, left: str
+) -> None:
+    """Delta makes the directory of its log before the first version, and refuses to create a table where there is one."""
+    table = "delta", str(tmp_path / "table")
+    path = tmp_path / "table" / left
+    path.parent.mkdir(parents=True)
+    path.write_text("{") if path.suffix else path.mkdir()
+    errors = tables.write_at_once(*table, ["p", "q"])
+    assert ["AnotherPipeline" in error for error in errors] == [True], errors
+    assert ids(tables, table) == list(range(20))
+    assert "jlog" in {row["key"] for row in tables.sql(f"SHOW TBLPROPERTIES delta.`{table[1]}`")}
+
+
 def test_a_table_whose_log_was_cleaned_still_says_whose_it_is(tables: TableDriver, tmp_path: Path) -> None:
     """Delta removes old files of its log, with the notes of the batches, once a checkpoint of its own has what counts."""
     table = "delta", str(tmp_path / "table")
