@@ -126,15 +126,20 @@ static int jlog_compare_numbers(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Computes everything that is derived. Returns 0, ENOMEM, or EUCLEAN if the entries contradict each other. */
-static int jlog_window_rebuild(struct jlog_window *window)
+/* What a rebuild needs: number and place of each entry that counts. */
+typedef uint64_t jlog_found[2];
+
+static inline jlog_found *jlog_make_found(const struct jlog_window *window)
+{
+    return (jlog_found *)malloc(((size_t)window->capacity + 1) * sizeof(jlog_found));
+}
+
+/* Computes everything that is derived, and frees `found`. Returns 0, or EUCLEAN if the entries contradict each other. */
+static int jlog_window_rebuild_with(struct jlog_window *window, jlog_found *found)
 {
     struct jlog_entry *entries = jlog_entries(window);
-    uint64_t (*found)[2] = malloc(((size_t)window->capacity + 1) * sizeof *found);
     uint32_t count = 0;
 
-    if (found == NULL)
-        return ENOMEM;
     window->used = window->taken = window->delayed = window->suspect_count = window->heap_count = 0;
     window->first = window->last = window->free = JLOG_NO_ENTRY;
     window->ready = window->suspects = (struct jlog_queue){JLOG_NO_ENTRY, JLOG_NO_ENTRY};
@@ -177,6 +182,13 @@ static int jlog_window_rebuild(struct jlog_window *window)
     free(found);
     window->unrepaired = 0;
     return 0;
+}
+
+/* Does the same. Returns ENOMEM, before it has changed anything, where there is no memory for it. */
+static inline int jlog_window_rebuild(struct jlog_window *window)
+{
+    jlog_found *found = jlog_make_found(window);
+    return found != NULL ? jlog_window_rebuild_with(window, found) : ENOMEM;
 }
 
 /* --- Handing out ------------------------------------------------------------------------------------------------- */
@@ -355,7 +367,10 @@ static inline struct jlog_entry *jlog_window_held(struct jlog_window *window, ui
 static inline int jlog_window_drop_before(struct jlog_window *window, uint64_t sequence, int keep_taken)
 {
     struct jlog_entry *entries = jlog_entries(window);
+    jlog_found *found = jlog_make_found(window);
 
+    if (found == NULL)
+        return ENOMEM;
     for (uint32_t at = 0; at < window->capacity; at++)
         if (entries[at].number != 0 && entries[at].number <= sequence && !(keep_taken && entries[at].owner != 0)) {
             jlog_store_release(&entries[at].number, 0);
@@ -364,7 +379,7 @@ static inline int jlog_window_drop_before(struct jlog_window *window, uint64_t s
     if (window->next < sequence)
         jlog_store_release(&window->next, sequence);
     window->unrepaired = 1;
-    return jlog_window_rebuild(window);
+    return jlog_window_rebuild_with(window, found);
 }
 
 /* Rings: wakes one sleeping worker, if there is one. Needs no lock. */

@@ -129,6 +129,8 @@ cdef class Window:
     cdef int lock_slowly(self) except -1
     cdef int put_in_order(self) except -1
     cdef int repair(self) noexcept
+    cdef int repair_alone(self, why) except -1
+    cdef int raise_error(self, int error, path) except -1
     cdef int take_over(self, uint32_t dead) noexcept
     cdef int grow(self) noexcept
     cdef int move_position(self, bint at_once) noexcept

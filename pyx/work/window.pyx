@@ -104,8 +104,8 @@ cdef class Window:
     # --- The file ------------------------------------------------------------------------------------------------
 
     def open(self, *, bint alone) -> int:
-        """Opens and maps the file. Returns the committed position as it was written last. Raises FileNotFoundError, or Unusable
-        if it is not the file of this journal and this boot. `alone`: no worker lives."""
+        """Opens and maps the file. Returns the committed position as it was written last, or 0 if that is not known. Raises
+        FileNotFoundError, or Unusable if it is not the file of this journal and this boot. `alone`: no worker lives."""
         cdef jlog_window header
         cdef bytes found
         self.fd = (<OpenFile> open_file(self.path, os.O_RDWR)).detach(NULL)
@@ -130,9 +130,8 @@ cdef class Window:
             self.page.lock = self.page.scout = self.page.asleep = 0
             self.page.alarm_us = 0
             self.page.unrepaired = 1
-            if self.repair() != 0:
-                raise Unusable("its entries contradict each other")
-        return header.stored
+            self.repair_alone("its entries contradict each other")
+        return header.stored if header.stored != JLOG_NONE else 0
 
     def create(self, uint64_t limit, uint64_t first_sequence, *, bint key_order) -> None:
         """Creates the file anew, with every record before this sequence finished. Called while no worker lives."""
@@ -158,7 +157,7 @@ cdef class Window:
         page.limit, page.capacity = limit, JLOG_WINDOW_STEP
         page.key_order = key_order  # restore() needs it: without it no record waits for another one
         page.next = first_sequence
-        self.repair()
+        self.repair_alone("it cannot be created")
 
     def remap(self) -> None:
         """Maps the file anew, for another limit."""
@@ -213,13 +212,12 @@ cdef class Window:
                 if self.page.used >= self.page.limit:
                     self.page.limit = min(self.page.limit * 2, LIMIT_MAX)  # it has become smaller since
                     self.remap()
-                if self.page.free == JLOG_NO_ENTRY and self.grow() != 0:
-                    raise OSError(errno, os.strerror(errno), self.path)
+                if self.page.free == JLOG_NO_ENTRY:
+                    self.raise_error(self.grow(), self.path)
             at = jlog_window_pass(self.page, sequence, key_hash)
             jlog_entry_at(self.page, at).attempts = attempts
         self.page.unrepaired = 1
-        if self.repair() != 0:
-            raise Unusable("its durable copy contradicts itself")
+        self.repair_alone("its durable copy contradicts itself")
 
     def drop_before(self, uint64_t sequence, *, bint keep_taken=False) -> None:
         """Finishes all records before this sequence; with `keep_taken` those that no worker has."""
@@ -229,8 +227,14 @@ cdef class Window:
         if error == 0:
             error = self.move_position(True)
         self.unlock()
+        self.raise_error(error, self.path)
+
+    cdef int raise_error(self, int error, path) except -1:
+        if error == ENOMEM:
+            raise MemoryError
         if error != 0:
-            raise OSError(error, os.strerror(error), self.path)
+            raise OSError(error, os.strerror(error), path)
+        return 0
 
     # --- Slots -----------------------------------------------------------------------------------------------------
 
@@ -273,8 +277,7 @@ cdef class Window:
         jlog_window_ring_all(self.page)
         self.locks.unlock(SLOT_BYTE + self.owner - 1, 1)
         self.owner = 0
-        if error != 0:
-            raise OSError(error, os.strerror(error), self.locks.path)
+        self.raise_error(error, self.locks.path)
 
     cdef bint should_look(self, int64_t now_us, int64_t after_us) noexcept:
         """Returns whether no worker has looked for dead ones for so long: a look asks the kernel about every worker."""
@@ -325,7 +328,8 @@ cdef class Window:
 
     cdef int put_in_order(self) except -1:
         """Looks at the file's size after it has grown, and computes anew what a death or damage has left. Raises JournalError
-        without the lock if that cannot be done. Called with the lock held."""
+        or MemoryError, without the lock, if that cannot be done. Called with the lock held."""
+        cdef int error = 0
         cdef uint32_t capacity = self.page.capacity
         cdef bint fits = (capacity >= JLOG_WINDOW_STEP and not capacity & (capacity - 1)
                           and jlog_window_bytes(capacity) <= self.mapped_bytes)
@@ -337,9 +341,11 @@ cdef class Window:
                 raise
         if fits:
             self.capacity = capacity
-            fits = jlog_window_is_sound(self.page) or self.repair() == 0
-        if not fits:
+            error = 0 if jlog_window_is_sound(self.page) else self.repair()
+        if not fits or error != 0:
             self.unlock()
+            if error == ENOMEM:  # the next call does it
+                raise MemoryError
             raise JournalError(f"{self.path}: what a killed worker, or damage, has left cannot be put in order; close all "
                                "workers, and the next one to open creates this file anew")
         return 0
@@ -398,6 +404,15 @@ cdef class Window:
             self.page.stored = JLOG_NONE
             self.page.oldest = jlog_window_oldest(self.page)
         return error
+
+    cdef int repair_alone(self, why) except -1:
+        """Does the same while no worker lives. Raises Unusable, which says why."""
+        cdef int error = self.repair()
+        if error == ENOMEM:  # which says nothing about the window
+            raise MemoryError
+        if error != 0:
+            raise Unusable(why)
+        return 0
 
     cdef int grow(self) noexcept:
         """Doubles the room for entries. Returns 0 or an errno: then the window is full with what it has."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,13 @@ def starved(call: Callable[[], Any], at: int, count: int) -> Any:
             shim.end_starving()
     except MemoryError as error:
         return error
+
+
+def allocations(call: Callable[[], Any]) -> int:
+    """Returns how many the call makes."""
+    shim.arm_memory(sys.maxsize, 0)
+    call()
+    return shim.disarm_memory()
 
 
 def faults(most: int = ALLOCATIONS) -> list[tuple[int, int]]:
@@ -104,12 +113,50 @@ def take(root: Path) -> None:
             assert sorted(task.sequence for task in tasks) == list(range(10)), (at, count, tasks)
 
 
+class Told(logging.Handler):
+    """What the library has logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def reopen(root: Path, *, without_window: bool = False) -> None:
+    """Whatever becomes of the opening of a worker, each record that is not finished comes again, and no other one: from the
+    window, or from the durable copy."""
+    found: Any
+    path, told = str(root / "j"), Told()
+    logging.getLogger("jlog").addHandler(told)
+    with jlog.Writer(path) as writer:
+        writer.extend([b"%d" % number for number in range(10)])
+    with jlog.Worker(path, "work") as worker:
+        worker.ack([task for task in worker.take(10, timeout=0) if task.sequence % 3], durable=True)
+    most = allocations(lambda: jlog.Worker(path, "work").close())
+    for at, count in [(at, count) for at in range(1, most) for count in (1, 1000)]:
+        if without_window:
+            (root / "j" / "work" / "work.window").unlink()
+        with suppress(RuntimeError, SystemError):  # CPython's own, where there is no memory for a lock or a call
+            found = starved(lambda: jlog.Worker(path, "work"), at, count)
+            if isinstance(found, jlog.Worker):
+                found.close()
+            found = None
+        with jlog.Worker(path, "work") as worker:
+            taken = [task.sequence for task in worker.take(10, timeout=0)]
+        assert taken == [0, 3, 6, 9], (at, count, taken)
+        assert without_window or not told.lines, (at, count, told.lines)
+
+
 CALLS: dict[str, Callable[[Path], None]] = {
     "append": lambda root: append(root, "none"),
     "append_durable": append_durable,
     "durable append": lambda root: append(root, "append"),
     "ingest": ingest,
     "open": open_,
+    "reopen a worker": reopen,
+    "reopen a worker without its window": lambda root: reopen(root, without_window=True),
     "take": take,
 }
 

@@ -122,6 +122,26 @@ def test_finishing_goes_on_after_another_worker_died_under_the_windows_lock(spaw
     assert jlog.Journal(path).subscribers()["billing"].sequence == 21
 
 
+@pytest.mark.usefixtures("failpoints")
+def test_what_is_finished_holds_where_the_worker_that_took_over_a_dead_ones_lock_is_killed_too(spawn, path, caplog):
+    """The window does not know then which position was written last."""
+    fill(path, 10)
+    other = start(spawn, path)
+    victim = start(spawn, path, "window.passing=kill@1")
+    assert other.call("take", "w", 4) == [[0, 1], [1, 1], [2, 1], [3, 1]]
+    assert [other.call("finish", "w", sequence) for sequence in (1, 3)] == ["finished"] * 2
+    victim.dies("take", "w")
+    assert other.call("take", "w") == [[4, 1]]
+    other.kill()
+    with jlog.Worker(path, "billing") as worker:
+        taken = []
+        while tasks := worker.take(10, timeout=0):  # a record whose worker died comes alone
+            taken += [task.sequence for task in tasks]
+            worker.ack(tasks)
+    assert sorted(taken) == [0, 2, 4, 5, 6, 7, 8, 9]
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.usefixtures("failpoints")
 def test_a_worker_killed_alone_loses_nothing(spawn, path, point):

@@ -1,7 +1,9 @@
 """The window of a shared subscriber: workers take, finish, delay and die, and others go on with what they leave.
 
 This is a small model of its own. Each store into the mapped file is a step, and a worker may be killed between any two. The entries
-and `next` are true; `ready` stands for all that is derived from them. A lease may end at any moment, and a delay too.
+and `next` are true; `ready` stands for all that is derived from them. A lease may end at any moment, and a delay too. A worker that
+begins with `open` does so once no other one lives. It creates the window anew if the position in the subscriber's file was moved back
+since the window was used.
 
 Models: pyx/work/entries.h, pyx/work/window.h, pyx/work/window.pyx, pyx/work/task.pyx, pyx/work/tasks.pyx.
 """
@@ -16,6 +18,7 @@ NO_STAMP = "a finish does not look at the stamp"
 NO_REBUILD = "the lock's new owner does not rebuild"
 NO_PROOF = "a worker is buried without its byte"
 BEYOND = "an entry counts that was not passed yet"
+UNKNOWN = "a position of which nobody knows that it was written counts as one that was moved back"
 
 FREE, DELAYED = "free", "delayed"
 
@@ -27,6 +30,8 @@ class Working(Small):
         "entries",  # of each record: None, or (owner, FREE or DELAYED, stamp)
         "ready",  # derived: records that are free again, in the order in which they are handed out
         "stamp",
+        "file",  # the committed position in the subscriber's file
+        "stored",  # the same as the window has it: less where a worker died between the two, None after a rebuild
         "holds",  # what each thread was handed: (record, stamp), or None
         "finished",  # records whose finish has returned
         "told",  # threads that were told LeaseLost
@@ -68,6 +73,11 @@ class Working(Small):
             record for record, entry in enumerate(self.entries) if entry and entry[0] is None and entry[1] == FREE
         )
 
+        self.stored = None
+
+    def oldest(self):
+        return min((record for record in range(self.next) if self.entries[record]), default=self.next)
+
     def unlock_and(self, pid, pc, memory=()):
         self.owner = None
         self.go(pid, pc, memory)
@@ -83,7 +93,7 @@ class WorkingModel(SmallModel):
     def start(self):
         count = len(self.programs)
         threads = self.first_threads()
-        return None, 0, (None,) * self.records, (), 0, (None,) * count, (), (), threads, self.kills
+        return None, 0, (None,) * self.records, (), 0, 0, 0, (None,) * count, (), (), threads, self.kills
 
     def is_alive(self, *_):
         return True
@@ -114,6 +124,24 @@ class WorkingModel(SmallModel):
 
 class LeasedModel(WorkingModel):
     leases = True
+
+
+@step("open")
+def open_alone(m, pid):
+    if any(pc not in OVER and pc != "open" for other, (pc, _, _) in enumerate(m.threads) if other != pid):
+        return False
+    stored, m.owner = m.stored, None
+    m.rebuild()
+    if m.wrong(UNKNOWN) if stored is None else stored > m.file:
+        m.next, m.entries, m.ready = m.file, (None,) * m.model.records, ()
+    m.go(pid, "read position")
+    return None
+
+
+@step("read position")
+def read_position(m, pid):
+    m.stored = m.file
+    m.next_call(pid)
 
 
 @step("take", "finish", "delay")
@@ -261,8 +289,15 @@ def store_finish(m, pid):
 
 
 @step("finished")
+def write_position(m, pid):
+    m.file = m.oldest()
+    m.go(pid, "written", m.memory(pid))
+
+
+@step("written")
 def return_finish(m, pid):
     (record,) = m.memory(pid)
+    m.stored = m.file
     m.finished = tuple(sorted({*m.finished, record}))
     m.holds = put(m.holds, pid, None)
     m.unlock_and(pid, "finished")
@@ -279,10 +314,12 @@ def store_delay(m, pid):
 
 
 TAKE_AND_FINISH, DELAY_ONCE = ("take", "finish"), ("take", "delay")
+KILLED_TWO = (TAKE_AND_FINISH, TAKE_AND_FINISH * 2)
 SCENARIOS = [
     WorkingModel("working: three workers, two killed", (TAKE_AND_FINISH * 2,) * 3, kills=2),
     WorkingModel("working: delays, one killed", (DELAY_ONCE + TAKE_AND_FINISH * 2, TAKE_AND_FINISH * 2), kills=1),
     LeasedModel("working: leases, one killed", (TAKE_AND_FINISH * 2,) * 3, kills=1),
+    WorkingModel("working: two killed, another opens", (*KILLED_TWO, ("open", *TAKE_AND_FINISH * 2)), kills=2),
 ]
 MISTAKES = [
     *(
@@ -290,4 +327,5 @@ MISTAKES = [
         for mistake in (EARLY_NEXT, NO_REBUILD, NO_PROOF, BEYOND)
     ),
     LeasedModel("", (TAKE_AND_FINISH * 2,) * 3, wrong=NO_STAMP),
+    WorkingModel("", (*KILLED_TWO, ("open", *TAKE_AND_FINISH * 2)), kills=2, wrong=UNKNOWN),
 ]
