@@ -15,7 +15,10 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
+    LongType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -27,10 +30,31 @@ CHANGED = (ByteType, DateType, DecimalType, DoubleType, FloatType, TimestampNTZT
 DIGITS = 38  # the most that a decimal can have
 # Of a double only the range counts: that it holds about 16 digits is its nature. Only so long a text can be out of the range.
 OUT_OF_RANGE = r"\d[eE][-+]?\d\d|[\d.]{300}"
+WHOLE: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
+WHOLE_DIGITS = (3, 5, 10, 19)  # the most that each of them can have
 INFINITE = r"^\s*[-+]?[Ii][Nn][Ff]"
 DATE = r"^\s*[-+]?\d{4,}-\d\d?-\d\d?"
 TIME = r"[ T]\d\d?(:\d\d?(:\d\d?(\.\d{0,6}0*)?)?)?"
 ZONE = r"(\s*[A-Za-z+-].*)?"
+
+
+def holds_all(column: DataType, kind: DataType) -> bool:
+    """Says whether a column of this type holds every value of the other one as it is. Spark also writes values into columns of
+    types for which it rounds or cuts them off."""
+    if isinstance(column, StructType) and isinstance(kind, StructType):
+        there = {one.name.lower(): one.dataType for one in column}
+        return all(holds_all(there.get(one.name.lower(), one.dataType), one.dataType) for one in kind)
+    if isinstance(column, ArrayType) and isinstance(kind, ArrayType):
+        return holds_all(column.elementType, kind.elementType)
+    if isinstance(column, MapType) and isinstance(kind, MapType):
+        return holds_all(column.keyType, kind.keyType) and holds_all(column.valueType, kind.valueType)
+    if type(column) in WHOLE and type(kind) in WHOLE:  # Iceberg has no type below int
+        return WHOLE.index(type(column)) >= WHOLE.index(type(kind))
+    if isinstance(column, DecimalType) and isinstance(kind, DecimalType):
+        return column.scale >= kind.scale and column.precision - column.scale >= kind.precision - kind.scale
+    if isinstance(column, DecimalType) and type(kind) in WHOLE:
+        return column.precision - column.scale >= WHOLE_DIGITS[WHOLE.index(type(kind))]
+    return column == kind or (isinstance(column, DoubleType) and isinstance(kind, FloatType))
 
 
 def may_change(kind: DataType) -> bool:

@@ -10,11 +10,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
+from jlog.errors import JournalError
+from jlog.pipeline.fitting import holds_all
 from jlog.pipeline.tables.files import Files
 from jlog.pipeline.tables.table import AnotherPipeline, Table, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 PROPERTY = "jlog"  # of the table: the state in which a pipeline has claimed it
 
@@ -65,6 +68,20 @@ class CatalogTable(Table):
     def _create(self, empty: DataFrame, claim: TableState) -> None:
         """Creates the table with the columns of a frame without rows."""
         raise NotImplementedError
+
+    def _check_types(self, rows: StructType, table: StructType) -> None:
+        """Raises JournalError where a column of the table would change values: the table has an older schema, or is
+        another writer's."""
+        there = {one.name.lower(): one for one in table}
+        pairs = [(one, there[one.name.lower()]) for one in rows if one.name.lower() in there]
+        wrong = [(one, column) for one, column in pairs if not holds_all(column.dataType, one.dataType)]
+        if wrong:
+            new = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one, _ in wrong)
+            old = ", ".join(f"{column.name} {column.dataType.simpleString()}" for _, column in wrong)
+            raise JournalError(
+                f"{self.name} cannot take the columns {new}: it has {old}, which would change values. Give a --schema with "
+                "these types, or write to another destination"
+            )
 
     def _partitioned(self, creator: Any) -> Any:
         """Adds the columns to partition by to what creates the table."""

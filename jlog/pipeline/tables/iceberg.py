@@ -148,6 +148,7 @@ class IcebergTable(CatalogTable):
         if self._evolves:
             table.updateSchema().unionByNameWith(convert(frame._jdf.schema())).commit()
         known = StructType.fromJson(json.loads(convert(table.schema()).json()))
+        self._check_types(frame.schema, known)
         given = {name.lower() for name in frame.columns}
         missing = [f.lit(None).cast(one.dataType).alias(one.name) for one in known if one.name.lower() not in given]
         return frame.select("*", *missing) if missing else frame

@@ -30,6 +30,10 @@ def plan(plan: PipelinePlan) -> PipelinePlan:
     return replace(plan, parser=Parser("none"), subscriber="lake")
 
 
+DAY_US = 86_400_000_000
+NOON_US = 20_000 * DAY_US + DAY_US // 2
+
+
 def restore(path: str | Path, copy: str) -> None:
     """Brings a copy back, as from a backup."""
     shutil.rmtree(path)
@@ -46,15 +50,17 @@ def sequences(rows: list[dict[str, Any]]) -> list[int]:
 def test_a_checkpoint_or_a_destination_of_another_time_is_refused_and_can_be_adopted(
     run: Run, plan: PipelinePlan, rows: Rows
 ) -> None:
-    run(plan, [b"a"] * 10)
+    """Each batch is below a date of its own, so that nothing is in the way of its files."""
+    run(plan, [b"a"] * 10, timestamps_us=[NOON_US] * 10)
     for path in (plan.dest, plan.checkpoint):
         shutil.copytree(path, f"{path}.old")
-    run(plan, [b"b"] * 10)
+    run(plan, [b"b"] * 10, timestamps_us=[NOON_US + DAY_US] * 10)
     shutil.copytree(plan.checkpoint, f"{plan.checkpoint}.new")
     restore(plan.checkpoint, ".old")
     with pytest.raises(jlog.JournalError, match=r"lake has batch 1, and the checkpoint .* does not know it.* --adopt"):
-        run(plan, [b"c"] * 10)
+        run(plan, [b"c"] * 10, timestamps_us=[NOON_US + 2 * DAY_US] * 10)
     assert sequences(rows()) == list(range(20))
+    assert len(list(Path(plan.dest).glob("date=*"))) == 2
     restore(plan.checkpoint, ".new")
     restore(plan.dest, ".old")
     with pytest.raises(jlog.JournalError, match=r"loaded .*lake up to batch 1, but .* only those up to 0: it was restored"):
@@ -68,14 +74,17 @@ def test_a_checkpoint_or_a_destination_of_another_time_is_refused_and_can_be_ado
         run(plan)
 
 
+@pytest.mark.parametrize("left", ["nothing", "an empty mount point"])
 def test_a_destination_that_is_gone_is_missed_and_nothing_is_removed_from_the_journal(
-    run: Run, plan: PipelinePlan, tmp_path: Path
+    run: Run, plan: PipelinePlan, tmp_path: Path, left: str
 ) -> None:
     run(plan, [b"a"] * 10)
     shutil.rmtree(plan.dest)
+    if left != "nothing":
+        Path(plan.dest).mkdir()
     with pytest.raises(jlog.JournalError, match=r"lake has no batch of it: it was removed, replaced or is not mounted"):
         run(plan, [b"b"] * 10)
-    assert not Path(plan.dest).exists()
+    assert not Path(plan.dest).exists() or not any(Path(plan.dest).iterdir())
     assert jlog.Journal(tmp_path / "journal").subscribers()["lake"].sequence <= 10
 
 

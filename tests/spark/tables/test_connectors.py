@@ -100,6 +100,21 @@ def test_new_columns_are_added_where_the_table_evolves(tables: TableDriver, tmp_
     assert {(row["id"] // 20, row["new"]) for row in tables.rows(*table)} == {(0, None), (1, "x"), (2, None)}
 
 
+def test_a_column_that_would_change_values_is_refused(tables: TableDriver, table: tuple[str, str]) -> None:
+    """Spark writes a double into a column of whole numbers, and cuts off what is after the point."""
+    columns = ["id", "cast(id AS decimal(10,1)) AS price", "named_struct('n', id) AS at", "cast(1 AS tinyint) AS tiny"]
+    tables.add(*table, "p", (0, "aa"), columns)
+    for column, told in (
+        ("id + 0.5D AS id", "id double: it has id bigint"),
+        ("cast(id + 0.55 AS decimal(10,2)) AS price", r"price decimal\(10,2\): it has price decimal\(10,1\)"),
+        ("named_struct('n', id + 0.5D) AS at", "at struct<n:double>: it has at struct<n:bigint>"),
+    ):
+        with pytest.raises(Refused, match=f"JournalError: .* cannot take the columns {told}, which would change values"):
+            tables.add(*table, "p", (1, "bb"), [column])
+    assert tables.add(*table, "p", (1, "bb"), columns) == [20, True]  # Iceberg has int for tinyint
+    assert ids(tables, table) == list(range(40))
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_any_name_of_a_field_is_a_column(tables: TableDriver, tmp_path: Path, kind: str) -> None:
     table = kind, str(tmp_path / "table")
