@@ -30,7 +30,7 @@ TESTS_OF = {
     "pyx/kafka/": ["tests/kafka/test_kills.py", "tests/kafka/test_memory.py"],
     "pyx/CMakeLists.txt": ["tests/installed"],
     "pyproject.toml": ["tests/installed"],
-    "docs/": ["tests/kafka/test_pages.py", "tests/spark/test_pages.py"],
+    "docs/": ["tests/docs/test_layout.py", "tests/kafka/test_pages.py", "tests/spark/test_pages.py"],
     "docs/examples/": ["tests/docs/test_examples.py"],
     "jlog/archive/": ["tests/property"],
     "jlog/care/": ["tests/property"],

@@ -20,6 +20,7 @@ def shown(browser: webdriver.Chrome, width: int) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.xdist_group("site")
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_page_is_wider_than_the_screen(site: Path, browser: webdriver.Chrome, width: int) -> None:
