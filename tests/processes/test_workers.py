@@ -11,7 +11,10 @@ from collections import defaultdict
 import pytest
 
 import jlog
+from jlog._core.system.lock import LockFile
+from jlog._core.work.window import SLOT_BYTE
 
+TRIES = 30
 POINTS = ("window.passing", "window.passed", "window.finishing", "window.finished", "window.returning")
 
 
@@ -140,6 +143,29 @@ def test_what_is_finished_holds_where_the_worker_that_took_over_a_dead_ones_lock
             worker.ack(tasks)
     assert sorted(taken) == [0, 2, 4, 5, 6, 7, 8, 9]
     assert not caplog.records
+
+
+@pytest.mark.usefixtures("failpoints")
+def test_a_dead_worker_is_buried_before_another_one_gets_its_place_though_two_threads_meet_it(spawn, path):
+    """One thread holds the dead worker's byte, and waits for the lock with which it died. Another thread takes that lock over,
+    and stops. It has waited for longer, so that it comes first, but on a busy machine not each time."""
+    fill(path, 2 * TRIES)
+    for _ in range(TRIES):
+        victim, worker = start(spawn, path, "window.passing=kill@1"), start(spawn, path)  # the victim has slot 0
+        ((sequence, _),) = worker.call("take", "w")
+        victim.dies("take", "w")
+        worker.call("arm", "window.finishing=stop@1")
+        worker.start("finish_while_another_thread_takes", "w", sequence)
+        worker.is_stopped()
+        locks = LockFile(path / "subscribers" / "billing")
+        held = locks.is_held(SLOT_BYTE)
+        locks.close()
+        worker.goes_on()
+        worker.call("close_worker", "w")
+        worker.end()
+        if held:
+            return
+    raise AssertionError("the byte of the dead worker was free each time")
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -28,6 +28,7 @@ from working import (  # noqa: F401
     delay,
     finish,
     finish_durably,
+    finish_while_another_thread_takes,
     leave_a_child,
     open_worker,
     reject,
