@@ -12,6 +12,7 @@ from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.stat cimport fstat, struct_stat
 
 from jlog._core.format.dual_slot cimport put_dual_slot, read_dual_slot
 from jlog._core.format.format cimport JLOG_NONE, JLOG_NUMBER_MAX, JLOG_POSITION_MAGIC, jlog_position
@@ -241,17 +242,21 @@ cdef class Window:
     def register(self) -> None:
         """Takes the byte of a free worker slot. From then on no other process frees what this one has."""
         cdef uint32_t slot
+        cdef uint64_t pid = os.getpid()
         for slot in range(JLOG_WORKERS_MAX):
             if self.locks.try_lock(F_WRLCK, SLOT_BYTE + slot, 1) == 0:
                 self.owner = slot + 1
                 break
         else:
             raise JournalLocked(f"{self.locks.path}: {JLOG_WORKERS_MAX} workers share this subscriber already; close one")
+        if jlog_take_word(&self.page.lock, self.owner, self.owner):  # the slot's last worker has died with it
+            self.page.unrepaired = 1
+            self.unlock()
         self.lock()
         jlog_window_bury(self.page, self.owner, boot_us())
         if self.page.scout == self.owner:
             self.page.scout = 0
-        self.page.slots[self.owner - 1].pid = os.getpid()
+        self.page.slots[self.owner - 1].pid = pid
         self.unlock()
 
     def unregister(self) -> None:
@@ -330,15 +335,12 @@ cdef class Window:
         """Looks at the file's size after it has grown, and computes anew what a death or damage has left. Raises JournalError
         or MemoryError, without the lock, if that cannot be done. Called with the lock held."""
         cdef int error = 0
+        cdef struct_stat status
         cdef uint32_t capacity = self.page.capacity
         cdef bint fits = (capacity >= JLOG_WINDOW_STEP and not capacity & (capacity - 1)
                           and jlog_window_bytes(capacity) <= self.mapped_bytes)
         if fits and capacity != self.capacity:
-            try:
-                fits = os.fstat(self.fd).st_size >= jlog_window_bytes(capacity)
-            except BaseException:
-                self.unlock()
-                raise
+            fits = fstat(self.fd, &status) == 0 and <uint64_t> status.st_size >= jlog_window_bytes(capacity)
         if fits:
             self.capacity = capacity
             error = 0 if jlog_window_is_sound(self.page) else self.repair()

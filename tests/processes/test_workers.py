@@ -126,6 +126,18 @@ def test_finishing_goes_on_after_another_worker_died_under_the_windows_lock(spaw
 
 
 @pytest.mark.usefixtures("failpoints")
+def test_a_worker_that_gets_the_place_of_one_that_died_under_the_windows_lock_holds_nobody_up(spawn, path):
+    """The lock has its own number then, and it alone can know that no living worker has it."""
+    fill(path, 10)
+    victim = start(spawn, path, "window.passing=kill@1")
+    other = start(spawn, path)
+    victim.dies("take", "w")
+    with jlog.Worker(path, "billing", lock_timeout=60) as worker:
+        assert [task.sequence for task in worker.take(5, timeout=0)] == [0, 1, 2, 3, 4]
+        assert other.call("take", "w", 10) == [[i, 1] for i in range(5, 10)]
+
+
+@pytest.mark.usefixtures("failpoints")
 def test_what_is_finished_holds_where_the_worker_that_took_over_a_dead_ones_lock_is_killed_too(spawn, path, caplog):
     """The window does not know then which position was written last."""
     fill(path, 10)
