@@ -41,6 +41,14 @@ cdef enum:
     POLL_MIN_US = 1_000
     POLL_MAX_US = 50_000
 
+cdef uint64_t first_kept(error) except? 0:
+    """Returns the first sequence that the error names. Without memory for the traceback of a PositionLost that is caught, what is
+    caught is a MemoryError."""
+    if not isinstance(error, PositionLost):
+        raise error
+    return error.first_sequence
+
+
 cdef class Interrupt:
     """Ends a take() that waits: set `raised`, then call ring()."""
 
@@ -72,7 +80,7 @@ cdef class TaskSource(TaskHolder):
             try:
                 kept(jlog_window_oldest(self.window.page))
             except PositionLost as error:
-                self.window.drop_before(error.first_sequence, keep_taken=True)
+                self.window.drop_before(first_kept(error), keep_taken=True)
                 self.with_cursor(self.seek_next)
                 raise
         self.with_cursor(self.seek_next)
@@ -246,7 +254,7 @@ cdef class TaskSource(TaskHolder):
                 if not found:
                     raise ValueError(f"{self.again.path} ends before the record {task.sequence}, which a worker has taken")
             except PositionLost as error:
-                self.window.drop_before(error.first_sequence, keep_taken=True)
+                self.window.drop_before(first_kept(error), keep_taken=True)
                 raise
             if blocks.sequence != task.sequence:
                 self.finish(task)
@@ -261,7 +269,7 @@ cdef class TaskSource(TaskHolder):
     cdef bint load(self) except -1:
         """Loads the next records that nobody has passed, as far as they are published. Returns False if there are none."""
         cdef BlockReader blocks = self.cursor.blocks
-        cdef uint64_t following = self.window.page.next
+        cdef uint64_t first, following = self.window.page.next
         cdef jlog_record record
         cdef size_t size
         begin_use(self.cursor)
@@ -274,9 +282,10 @@ cdef class TaskSource(TaskHolder):
             try:
                 return blocks.advance()
             except PositionLost as error:
-                if error.first_sequence > following:
-                    self.window.drop_before(error.first_sequence, keep_taken=True)
-                    self.seek(error.first_sequence)
+                first = first_kept(error)
+                if first > following:
+                    self.window.drop_before(first, keep_taken=True)
+                    self.seek(first)
                     raise
                 self.seek(following)  # other workers have passed what was removed
             return blocks.advance()
