@@ -72,13 +72,15 @@ summary { cursor: pointer; }
 """
 SCRIPT = """
 const button = document.getElementById("follow"), rows = document.querySelector("#records tbody");
+const span = document.getElementById("span");
 let source = null;
 button?.addEventListener("click", () => {
   if (source) { source.close(); source = null; }
   else {
     source = new EventSource(button.dataset.url);
     source.onmessage = event => {
-      for (const cells of JSON.parse(event.data)) {
+      const records = JSON.parse(event.data);
+      for (const cells of records) {
         const row = rows.insertRow(0);
         cells.forEach((text, at) => {
           const cell = row.insertCell();
@@ -87,6 +89,10 @@ button?.addEventListener("click", () => {
         });
       }
       while (rows.rows.length > 500) rows.deleteRow(-1);
+      if (records.length) {
+        const newest = Number(records.at(-1)[0]).toLocaleString("en");
+        span.textContent = `The newest records, as they come, up to sequence ${newest}.`;
+      }
     };
   }
   button.setAttribute("aria-pressed", String(source !== null));

@@ -68,6 +68,9 @@ def test_what_a_person_clicks_works_while_four_producers_write(console, journals
 
         until(browser, has_come)
     assert [producer.wait(HUNG_SECONDS) for producer in producers] == [0] * 4
+    newest = "return document.querySelector('#records tbody td').textContent"
+    told = "return document.getElementById('span').textContent.replaceAll(',', '')"
+    until(browser, lambda _: f"up to sequence {browser.execute_script(newest)}." in browser.execute_script(told))
     assert browser.title == str(path)
     assert not refused(browser)
 
