@@ -154,8 +154,9 @@ def test_a_read_only_mirror_makes_no_subscriber(journal, url, witness, topic, ar
 
 
 def test_no_broker_is_one_line_and_exit_code_1(journal):
-    code, out, said = run("mirror", "to-kafka", "--until-end", journal, "kafka://127.0.0.1:1/t")
+    code, out, said = run("mirror", "to-kafka", "--until-end", journal, "kafka://127.0.0.1:1,127.0.0.1:2/t")
     assert (code, out, said.count("\n")) == (1, b"", 1)
+    assert "127.0.0.1:1,127.0.0.1:2" in said
     assert "refused" in said
 
 
