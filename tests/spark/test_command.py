@@ -236,6 +236,24 @@ def test_a_spark_connect_server_is_refused_in_one_line(tmp_path: Path, monkeypat
     assert "SPARK_REMOTE is set to sc://127.0.0.1:9" in result.err
 
 
+def test_the_time_zones_of_the_host_and_of_sparks_settings_change_no_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = Path(os.environ["SPARK_CONF_DIR"], "spark-defaults.conf").read_text()
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(f"{defaults}spark.sql.session.timeZone America/New_York\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    late = datetime(2025, 12, 31, 23, 30, tzinfo=timezone.utc)
+    with jlog.Writer(tmp_path / "journal") as writer:
+        writer.append(b'{"at": "2026-01-31T23:30:00", "day": "2026-01-31"}', timestamp_us=int(late.timestamp()) * 1_000_000)
+    options = ["--parse", "json", "--schema", "at timestamp, day date", "--partition-by", "date", "--partition-by", "hour"]
+    assert finish(start(*options, tmp_path / "journal", tmp_path / "lake"))["records_out"] == 1
+    (row,) = pyarrow.dataset.dataset(str(tmp_path / "lake"), format="parquet", partitioning="hive").to_table().to_pylist()
+    assert (str(row["date"]), int(row["hour"]), row["timestamp"]) == ("2025-12-31", 23, late)
+    assert (row["at"], str(row["day"])) == (datetime(2026, 1, 31, 23, 30, tzinfo=timezone.utc), "2026-01-31")
+
+
 def test_a_quarantine_of_everything_is_reported(tmp_path: Path) -> None:
     """The pipeline itself ends well, so a warning on stderr is all that shows it."""
     fill(tmp_path / "journal", 3)

@@ -231,7 +231,10 @@ def test_a_table_whose_log_was_cleaned_still_says_whose_it_is(tables: TableDrive
     with pytest.raises(Refused, match="has skipped batch 0"):
         tables.add(*table, "p", (0, "aa"), COLUMNS)
     assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
-    assert len(ids(tables, table)) == before + 20
+    tables.adopt(*table, "q")
+    assert tables.add(*table, "q", (0, "aa"), COLUMNS) == [20, True]
+    assert tables.add(*table, "q", (0, "aa"), COLUMNS) == [20, False]
+    assert len(ids(tables, table)) == before + 40
 
 
 def test_a_batch_whose_snapshots_have_expired_is_known(tables: TableDriver, tmp_path: Path) -> None:

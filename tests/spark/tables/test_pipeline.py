@@ -43,6 +43,18 @@ def test_records_are_rows_once_and_bad_ones_are_quarantined(tables: TableDriver,
         tables.load([source], dest, checkpoint + "-new", **plan)
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_what_can_be_parsed_by_now_leaves_the_quarantine_once(tables: TableDriver, tmp_path: Path, kind: str) -> None:
+    dest, checkpoint, plan = str(tmp_path / "dest"), str(tmp_path / "checkpoint"), {"parse": "json", "format": kind}
+    source = append(tmp_path / "journal", b'{"n": 1}', b'{"n": 2, "s": "x"}')
+    tables.load([source], dest, checkpoint, schema="n int, s int", **plan)
+    for retried in (1, 0):
+        found = tables.load([source], dest, checkpoint, schema="n int", retry_quarantine=True, **plan)
+        assert found["records_retried"] == retried
+    rows = sorted(tables.rows(kind, dest), key=lambda row: row["sequence"])
+    assert [(row["n"], row["s"]) for row in rows] == [(1, None), (2, None)]
+
+
 def test_a_batch_with_other_offsets_is_refused(tables: TableDriver, tmp_path: Path) -> None:
     """The checkpoint has lost its newest files, and the journal has newer records."""
     dest, checkpoint = str(tmp_path / "dest"), tmp_path / "checkpoint"
