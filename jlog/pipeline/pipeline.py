@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from jlog.pipeline.checkpoint import Checkpoint
     from jlog.pipeline.destination import Destination
     from jlog.pipeline.outputs import Tables
+
+logger = logging.getLogger("jlog.spark")
 
 PIPELINE = "pipeline"  # the settings of all but the windows
 PARSING = "parsing"  # those that may change between two batches
@@ -106,8 +109,7 @@ class Pipeline:
                 tables = tables_of(spark, self._plan, checkpoint)
                 self._begin(spark, checkpoint, tables)
                 self._check_all_see(spark, tables)
-                loading, queries = self._start(spark, checkpoint, tables)
-                self._wait(queries)
+                loading = self._load(spark, checkpoint, tables)
                 if self._plan.retry_quarantine and not self.is_stopped:
                     checkpoint.check_owner()
                     self.summary.records_retried = loading.retry()
@@ -209,6 +211,25 @@ class Pipeline:
         Inputs(plan, RECORDS, checkpoint.query(RECORDS)).begin_after(state.end or [])
         tables.quarantine.adopt()
         tables.records.adopt()
+
+    def _load(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> Loading:
+        """Runs the queries to their ends. They begin again where they were if the machine was too busy to start a Python worker
+        in the time that Spark waits for it."""
+        from pyspark.errors import PySparkException
+
+        from jlog.spark.session import is_late_worker
+
+        for is_last in (False, False, True):
+            loading, queries = self._start(spark, checkpoint, tables)
+            try:
+                self._wait(queries)
+            except PySparkException as error:
+                if is_last or self.is_stopped or self._error is not None or not is_late_worker(error):
+                    raise
+                logger.info("a Python worker of Spark did not start in time; the pipeline begins again where it was")
+            else:
+                return loading
+        raise AssertionError("the last try has ended")
 
     def _start(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> tuple[Loading, list[StreamingQuery]]:
         from jlog.pipeline.batches import Counting, Loading

@@ -109,10 +109,14 @@ def session(
             spark.stop()
 
 
+def is_late_worker(error: Exception) -> bool:
+    return LATE_WORKER in str(error)
+
+
 def reason_of(error: Exception) -> str:
     """Returns the message without the stack: that of a Python worker, if there is one, else that of Java, or the first line of
     Spark's own."""
-    if LATE_WORKER in str(error):
+    if is_late_worker(error):
         return (
             "a Python worker of Spark did not start within ten seconds, and Spark waits no longer: the machine is busy or "
             "short of memory. Run it again; it goes on where it was"

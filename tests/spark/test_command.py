@@ -143,6 +143,27 @@ def test_a_signal_ends_it_with_the_summary_and_it_goes_on_later(
     assert len(bad) == 150
 
 
+LATE = """#!/bin/sh
+case "$*" in *python_streaming_source_runner*) if mkdir {told}; then sleep 12; fi ;; esac
+exec {python} "$@"
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+def test_a_python_worker_that_starts_too_late_costs_time_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark waits ten seconds for one."""
+    python, told = tmp_path / "python", tmp_path / "told"
+    python.write_text(LATE.format(told=told, python=sys.executable))
+    python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    fill(tmp_path / "journal", 100)
+    summary = finish(start(tmp_path / "journal", tmp_path / "lake"))
+    assert told.is_dir()
+    assert summary["records_out"] == 100
+    assert sequences(tmp_path / "lake") == list(range(100))
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1_800)
 def test_kills_at_any_time_lose_and_repeat_nothing(tmp_path: Path) -> None:
