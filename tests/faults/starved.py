@@ -9,12 +9,14 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow
 
 import jlog
 from faults import shim
+from jlog._core.records.columns import Columns
 from jlog.ingest import SegmentBuilder
 from patience import HUNG_SECONDS
 
@@ -23,7 +25,7 @@ FAILING = (1, 10, 1000)  # one after the other
 
 
 def starved(call: Callable[[], Any], at: int, count: int) -> Any:
-    """Returns what the call returns, or the MemoryError that it raises."""
+    """Returns what the call returns, or a MemoryError. Without memory for a lock CPython raises RuntimeError, which counts."""
     try:
         try:
             shim.arm_memory(at, count)
@@ -32,6 +34,10 @@ def starved(call: Callable[[], Any], at: int, count: int) -> Any:
             shim.end_starving()
     except MemoryError as error:
         return error
+    except RuntimeError as error:
+        if not str(error).startswith("can't allocate"):
+            raise
+        return MemoryError(str(error))
 
 
 def allocations(call: Callable[[], Any]) -> int:
@@ -149,9 +155,20 @@ def reopen(root: Path, *, without_window: bool = False) -> None:
         assert without_window or not told.lines, (at, count, told.lines)
 
 
+def comprehension(root: Path) -> None:
+    """An item that a compiled comprehension has no room for is freed once."""
+    names = [f"name {number}" for number in range(20)]
+    fields = tuple(SimpleNamespace(name=name) for name in names)
+    before = [sys.getrefcount(name) for name in names]
+    for at, count in faults():
+        starved(lambda: Columns(fields), at, count)
+        assert [sys.getrefcount(name) for name in names] == before, (at, count)
+
+
 CALLS: dict[str, Callable[[Path], None]] = {
     "append": lambda root: append(root, "none"),
     "append_durable": append_durable,
+    "comprehension": comprehension,
     "durable append": lambda root: append(root, "append"),
     "ingest": ingest,
     "open": open_,
