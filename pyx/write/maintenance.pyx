@@ -4,7 +4,7 @@ import atexit
 import os
 import threading
 
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 
 from jlog._core.format.dual_slot cimport SyncedMark
 from jlog._core.format.format cimport JLOG_NONE
@@ -12,7 +12,7 @@ from jlog._core.system.lock cimport Deadline
 from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_SYNC_INTERVAL, jlog_page
 from jlog._core.buffer.publish cimport jlog_floor_ahead_us
-from jlog._core.system.atomic cimport jlog_futex_wait
+from jlog._core.buffer.wake cimport jlog_ring, jlog_wait_private
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.write.group_commit cimport GroupCommit
 
@@ -102,13 +102,29 @@ cdef class Maintenance:
 _running = set()
 
 
+cdef class Stop:
+    """Ends the waits of a thread for good. It needs no memory: a threading.Event without memory keeps its lock, and then every
+    close waits for it."""
+
+    cdef uint32_t rings
+
+    cdef bint wait(self, int64_t timeout_us) noexcept:
+        """Returns whether the thread is to end, after this time at the latest."""
+        with nogil:
+            jlog_wait_private(&self.rings, 0, timeout_us)
+        return self.rings != 0
+
+    cdef void ring(self) noexcept:
+        jlog_ring(&self.rings)
+
+
 class MaintenanceThread:
     """Calls maintain() of an attachment from time to time."""
 
     def __init__(self, attachment):
         self._attachment = attachment
         self._process = os.getpid()
-        self._stop = threading.Event()
+        self._stop = Stop()
         self._told = None  # the error that was logged last
         self._thread = None
 
@@ -127,18 +143,19 @@ class MaintenanceThread:
     def _run(self):
         """Goes on after any error: without this thread no records would be synced for sync="interval"."""
         cdef bint ended = False
+        cdef Stop stop = self._stop
         while not ended:
             try:
                 ended = self._is_over()
             except BaseException:  # noqa: BLE001
-                with nogil:  # no memory even for the wait
-                    jlog_futex_wait(NULL, 0, ERROR_PAUSE_US)
+                ended = stop.wait(ERROR_PAUSE_US)
         _running.discard(self)
 
     def _is_over(self):
         """Waits, and calls maintain(). Returns whether the attachment is closed."""
+        cdef Stop stop = self._stop
         pause = self._attachment.maintenance_pause()
-        if pause is None or self._stop.wait(pause):
+        if pause is None or stop.wait(<int64_t> (pause * 1e6)):
             return True
         try:
             self._attachment.maintain()
@@ -150,9 +167,10 @@ class MaintenanceThread:
         return False
 
     def stop(self, wait=True, deadline=NEVER):
+        cdef Stop stop = self._stop
         if os.getpid() != self._process:
             return  # a child of a fork has no such thread, and the thread's locks may stay taken for ever
-        self._stop.set()
+        stop.ring()
         if wait and self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(deadline.at_most(STOP_SECONDS).left())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import sys
 import tempfile
@@ -155,6 +156,14 @@ def reopen(root: Path, *, without_window: bool = False) -> None:
         assert without_window or not told.lines, (at, count, told.lines)
 
 
+def close(root: Path) -> None:
+    """A close that had no memory lets go of the journal, and the next one waits for nobody."""
+    for at, count in faults():
+        writer = jlog.Writer(root / "j", sync="interval")
+        starved(writer.close, at, count)
+        writer.close()
+
+
 def comprehension(root: Path) -> None:
     """An item that a compiled comprehension has no room for is freed once."""
     names = [f"name {number}" for number in range(20)]
@@ -168,6 +177,7 @@ def comprehension(root: Path) -> None:
 CALLS: dict[str, Callable[[Path], None]] = {
     "append": lambda root: append(root, "none"),
     "append_durable": append_durable,
+    "close": close,
     "comprehension": comprehension,
     "durable append": lambda root: append(root, "append"),
     "ingest": ingest,
@@ -179,6 +189,7 @@ CALLS: dict[str, Callable[[Path], None]] = {
 
 
 def main(name: str) -> None:
+    faulthandler.dump_traceback_later(HUNG_SECONDS, exit=True)
     with tempfile.TemporaryDirectory(prefix="jlog-starved-") as temporary:
         CALLS[name](Path(temporary))
 
