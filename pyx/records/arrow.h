@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "records/memory.h"
+
 #define ARROW_FLAG_NULLABLE 2
 
 /* As the Arrow specification has them, https://arrow.apache.org/docs/format/CDataInterface.html. */
@@ -85,7 +87,7 @@ static void jlog_release_array(struct ArrowArray *array)
         free(array->children[i]);
     }
     for (int64_t i = 0; i < array->n_buffers; i++)
-        free((void *)array->buffers[i]);
+        jlog_release_memory((void *)array->buffers[i]);
     free(array->buffers);
     free(array->children);
     array->release = NULL;

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 
 cdef extern from "records/arrow.h" nogil:
@@ -35,6 +35,8 @@ cdef extern from "records/arrow.h" nogil:
     bint jlog_begin_schema(ArrowSchema *to, const char *format, const char *name, int64_t flags, int64_t children)
     bint jlog_begin_array(ArrowArray *to, int64_t length, int64_t buffers, int64_t children)
     int64_t jlog_count_zeros(const uint8_t *bits, int64_t count)
+    void *jlog_new_memory(uint64_t *size)
+    void jlog_release_memory(void *memory)
     void jlog_widen(int64_t *to, const int32_t *offsets, int64_t count)
     void jlog_view(uint8_t *to, const int32_t *offsets, const uint8_t *data, int64_t count)
 

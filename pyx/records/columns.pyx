@@ -1,7 +1,7 @@
 """Turns records into Arrow columns: C fills them, and their memory goes to the consumer, without a Python object per record."""
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from jlog._core.records.arrow cimport (
@@ -9,6 +9,8 @@ from jlog._core.records.arrow cimport (
     ArrowBatch,
     jlog_begin_array,
     jlog_count_zeros,
+    jlog_new_memory,
+    jlog_release_memory,
     jlog_view,
     jlog_widen,
 )
@@ -45,7 +47,7 @@ cdef class Memory:
     """Memory that grows as needed."""
 
     def __dealloc__(self):
-        free(self.data)
+        jlog_release_memory(self.data)
 
     cdef uint8_t *reserve(self, uint64_t size) except NULL:
         """Makes room for `size` bytes in all, and returns their address. The bytes that are there stay."""
@@ -53,7 +55,7 @@ cdef class Memory:
         cdef void *larger
         if size <= self.room and self.data != NULL:
             return self.data
-        larger = realloc(self.data, room)
+        larger = jlog_new_memory(&room) if self.data == NULL else realloc(self.data, room)
         if larger == NULL:
             raise MemoryError
         self.data, self.room = <uint8_t *> larger, room
@@ -121,7 +123,8 @@ cdef class Strings:
 
 
 cdef uint8_t *allocate(size_t size) except NULL:
-    cdef void *memory = malloc(size + 1)
+    cdef uint64_t room = size + 1
+    cdef void *memory = jlog_new_memory(&room)
     if memory == NULL:
         raise MemoryError
     return <uint8_t *> memory

@@ -3,6 +3,7 @@
 import os
 import struct
 import sys
+import threading
 
 import pyarrow
 import pyarrow.dataset
@@ -266,6 +267,7 @@ def test_a_closed_reader_gives_none(path, writer):
 TOO_LITTLE_MEMORY = """
 import resource
 import sys
+import threading
 import jlog
 
 reader = jlog.Reader(sys.argv[1])
@@ -302,6 +304,7 @@ def test_without_memory_nothing_is_skipped(path):
 
 WITHOUT = """
 import sys
+import threading
 import jlog
 writer = jlog.Writer(sys.argv[1])
 writer.append(b"value")
@@ -333,3 +336,60 @@ def test_a_batch_over_many_blocks_keeps_their_order(path, writer):
         writer.extend(written[at : at + 7])
     with jlog.Reader(path) as reader:
         assert reader.read().to_arrow().column("value").to_pylist() == written
+
+
+# --- Memory that is used again -----------------------------------------------------------------------------------
+
+SIZES = [0, 1, 40, 100, 300, 1000, 30, 3000, 100, 12, 100]  # of the values of a batch, so that memory fits, or is too small
+
+
+def values_of_size(batch):
+    """Returns 300 values, which differ from those of all other batches."""
+    size = SIZES[batch % len(SIZES)]
+    return [(b"%d %d " % (batch, number) * (size // 4 + 1))[:size] for number in range(300)]
+
+
+@pytest.fixture
+def sized(path):
+    """88 batches of 300 values each, whose size differs from batch to batch."""
+    with jlog.Writer(path) as writer:
+        for batch in range(88):
+            writer.extend(values_of_size(batch))
+    return path
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 100])
+@pytest.mark.parametrize("kind", [pyarrow.binary(), pyarrow.binary_view(), pyarrow.large_binary()])
+def test_a_batch_keeps_its_bytes_whatever_others_have_been_released(sized, every, kind):
+    held = {}
+    with jlog.Reader(sized) as reader:
+        for number in range(88):
+            batch = pyarrow.record_batch(reader.read(300, timeout=0), schema=pyarrow.schema({"value": kind}))
+            assert batch.column("value").to_pylist() == values_of_size(number)
+            if number % every == 0:
+                held[number] = batch
+    for number, batch in held.items():
+        batch.validate(full=True)
+        assert batch.column("value").to_pylist() == values_of_size(number)
+
+
+def test_threads_that_release_batches_at_once_share_no_memory(sized):
+    failed = []
+
+    def read():
+        with jlog.Reader(sized) as reader:
+            before = None
+            for number, batch in enumerate(reader.record_batches(max_records=300)):
+                expected = values_of_size(number)
+                if batch.column("value").to_pylist() != expected:
+                    failed.append(number)
+                if before is not None and before.column("value").to_pylist() != values_of_size(number - 1):
+                    failed.append(number - 1)
+                before = batch
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
