@@ -1,5 +1,5 @@
 /* The memory of columns. What a consumer has released is kept for the next batch: fresh memory costs a page fault for each
- * 4 KiB, which is a third of the work of filling it. Any thread may release, with or without Python, so a place is taken and
+ * 4 KiB, up to a fifth of the work of filling it. Any thread may release, with or without Python, so a place is taken and
  * filled by one exchange. */
 #ifndef JLOG_MEMORY_H
 #define JLOG_MEMORY_H
