@@ -48,8 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Returns four workers more than there are cores: the groups that take the longest, Spark's and Kafka's, mostly wait."""
-    return len(os.sched_getaffinity(0)) + 4
+    """Returns two workers more than there are cores: the groups that take the longest, Spark's and Kafka's, mostly wait."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

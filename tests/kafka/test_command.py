@@ -65,7 +65,8 @@ def test_a_journal_may_be_a_url_wherever_it_is_mirrored(journal, url, tmp_path, 
 # --- mirror ---------------------------------------------------------------------------------------------------------
 
 
-def test_at_a_terminal_a_mirror_that_follows_says_its_road_and_how_to_end_it(journal, url, tmp_path):
+def test_at_a_terminal_a_mirror_that_follows_says_its_road_and_how_to_end_it(journal, url, tmp_path, witness, topic):
+    witness.make(topic)
     for arguments in (["to-kafka", journal, url], ["from-kafka", url, tmp_path / "back"]):
         with terminal("mirror", *arguments, columns=300) as shown:
             road = f"PLAINTEXT, librdkafka {confluent_kafka.libversion()[0]}"
