@@ -41,9 +41,10 @@ cdef enum:
     POLL_MIN_US = 1_000
     POLL_MAX_US = 50_000
 
+
 cdef uint64_t first_kept(error) except? 0:
-    """Returns the first sequence that the error names. Without memory for the traceback of a PositionLost that is caught, what is
-    caught is a MemoryError."""
+    """Returns the first sequence that the error names. Where there is no memory for the traceback of a PositionLost that is
+    caught, a MemoryError has taken its place."""
     if not isinstance(error, PositionLost):
         raise error
     return error.first_sequence
