@@ -86,5 +86,5 @@ cdef class OpenFile:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, trace):
         self.close()

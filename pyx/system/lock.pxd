@@ -32,6 +32,7 @@ cdef class LockFile:
     cdef int end_use(self) except -1
     cdef int note_taken(self, uint64_t start) except -1
     cdef void forget_taken(self) noexcept
+    cdef int give(self, uint64_t start, uint64_t size) noexcept
     cdef int try_lock(self, short kind, uint64_t start, uint64_t size) noexcept nogil
     cdef int unlock(self, uint64_t start, uint64_t size) noexcept nogil
 

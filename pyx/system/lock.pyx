@@ -242,12 +242,20 @@ cdef class LockFile:
         return 0
 
     def release(self, uint64_t start, uint64_t size=1) -> None:
-        cdef int error = jlog_unlock_range(self.fd, start, size)
-        if self.taken and start in self.taken:
-            self.taken.remove(start)
-            holders.pop((self.path, start), None)
+        cdef int error = self.give(start, size)
         if error != 0:
             raise OSError(error, os.strerror(error), self.path)
+
+    cdef int give(self, uint64_t start, uint64_t size) noexcept:
+        """Frees a range. Returns 0 or an errno. Without memory it is still noted as taken, which counts where a lock is busy."""
+        cdef int error = jlog_unlock_range(self.fd, start, size)
+        try:
+            if self.taken and start in self.taken:
+                self.taken.remove(start)
+                holders.pop((self.path, start), None)
+        except MemoryError:
+            pass
+        return error
 
     def is_held(self, uint64_t start, uint64_t size=1) -> bool:
         """Returns whether another description holds any of the range."""
@@ -283,7 +291,7 @@ cdef class HeldRange:
             self.file.close()
             raise JournalLocked(refused)
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, trace):
         self.file.close()  # frees the lock too
 
 
@@ -398,8 +406,8 @@ cdef class _Held:
     """A context in which a range is held. A close() meanwhile closes the file once the range is given back."""
 
     cdef LockFile _lock_file
-    cdef object _start
-    cdef object _size
+    cdef uint64_t _start
+    cdef uint64_t _size
     cdef Mutex _mutex
     cdef object _deadline
     cdef object _what
@@ -427,21 +435,23 @@ cdef class _Held:
         _held += self._start in SHARED
 
     def give(self):
+        cdef int error = self._lock_file.give(self._start, self._size)
         global _held
         try:
-            self._lock_file.release(self._start, self._size)
-        finally:
             self._lock_file.end_use()
+        finally:
             if self._mutex is not None:
                 self._mutex.give()
             _held -= self._start in SHARED
+        if error != 0:
+            raise OSError(error, os.strerror(error), self._lock_file.path)
         while _deferred and not _held:
             run_deferred(_deferred.pop())
 
     def __enter__(self):
         self.take()
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, trace):
         self.give()
 
     def _locked(self, others):

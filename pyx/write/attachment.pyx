@@ -92,7 +92,7 @@ cdef class Attached:
     def __enter__(self) -> Attachment:
         return self.attachment
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, trace):
         attachment, self.attachment = self.attachment, None
         detach(attachment, deadline=self.deadline)
 

@@ -122,7 +122,7 @@ cdef class SegmentBuilder:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, trace):
         self.close()
 
 

@@ -469,7 +469,7 @@ cdef class Writer(Appender):
         self.ensure_open()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, trace):
         self.close()
 
     def __del__(self):

@@ -32,5 +32,5 @@ def error_of(call, at, count):
 
 if __name__ == "__main__":
     errors = {error_of(call, at, count) for call in (outer, from_c) for at in range(100) for count in (1, 3, 1000)}
-    for error in sorted(errors - {None}):
+    for error in sorted(errors - {None, ""}):  # some releases of 3.11 have no memory for the text either
         print(error)  # noqa: T201

@@ -121,7 +121,7 @@ def take(root: Path) -> None:
 
 
 class Told(logging.Handler):
-    """What the library has logged."""
+    """Keeps the lines that the library has logged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,6 +174,20 @@ def comprehension(root: Path) -> None:
         assert [sys.getrefcount(name) for name in names] == before, (at, count)
 
 
+def reject(root: Path) -> None:
+    """A record that could not be rejected is rejected later, also by another worker: nobody keeps the lock of the letters."""
+    path = root / "j"
+    with jlog.Writer(path) as writer, jlog.Worker(path, "work", dead_letters=root / "dead") as worker:
+        writer.append(b"the first opens the journal of the letters")
+        worker.take(1, timeout=0)[0].reject("why")
+        for at in range(1, 1000):
+            writer.append(b"value")
+            (task,) = worker.take(1, timeout=0)
+            with suppress(RuntimeError, SystemError, OSError):  # CPython's own for a lock or a call, and ENOMEM
+                starved(lambda: task.reject("why"), at, 1)  # noqa: B023
+            task.reject("why")
+
+
 CALLS: dict[str, Callable[[Path], None]] = {
     "append": lambda root: append(root, "none"),
     "append_durable": append_durable,
@@ -182,6 +196,7 @@ CALLS: dict[str, Callable[[Path], None]] = {
     "durable append": lambda root: append(root, "append"),
     "ingest": ingest,
     "open": open_,
+    "reject": reject,
     "reopen a worker": reopen,
     "reopen a worker without its window": lambda root: reopen(root, without_window=True),
     "take": take,

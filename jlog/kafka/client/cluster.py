@@ -139,8 +139,8 @@ class Cluster:
         except JournalNotFound:
             pass
         except (BrokerError, Retry) as error:
-            found = error.cause if isinstance(error, Retry) else error
-            if getattr(found, "code", 0) <= 0:  # of the client itself
+            code = getattr(error.cause if isinstance(error, Retry) else error, "code", 0)
+            if code <= 0:  # of the client itself
                 raise
 
     # --- Topics -----------------------------------------------------------------------------------------------------
