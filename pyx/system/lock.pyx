@@ -247,7 +247,7 @@ cdef class LockFile:
             raise OSError(error, os.strerror(error), self.path)
 
     cdef int give(self, uint64_t start, uint64_t size) noexcept:
-        """Frees a range. Returns 0 or an errno. Without memory it is still noted as taken, which counts where a lock is busy."""
+        """Frees a range. Returns 0 or an errno. Without memory it stays noted as taken, which counts where a lock is busy."""
         cdef int error = jlog_unlock_range(self.fd, start, size)
         try:
             if self.taken and start in self.taken:
