@@ -913,8 +913,9 @@ def load(path: str | os.PathLike[str], *, strict: bool, page: bool = True) -> Co
     epochs = [(epoch["epoch"], epoch["first_sequence"]) for epoch in meta["epochs"]]
     bounds = read_bounds(path, uuid, strict)  # first, since the mark only grows
     contents = Contents(path, uuid, epochs, meta["options"], bounds, read_page(path, uuid))
-    if contents.page is not None and not page and contents.page.slot.generation != contents.page.generation:
-        contents.page.current = False
+    if contents.page is not None and not page:
+        slot = contents.page.slot
+        contents.page.current &= slot.problem is None and slot.generation == contents.page.generation
     Walk(contents).run()
     for segment in contents.segments:
         gap = Gap(max(segment.previous_end_sequence, contents.first_sequence), segment.first_sequence)

@@ -107,12 +107,13 @@ def test_every_record_of_a_whole_block_survives_any_repair(whole, tmp_path_facto
 @pytest.mark.parametrize(
     "blows_",
     [
+        [("checkpoints/nine", "empty", 0, 1), ("precommit", "flip", 520, 0), ("precommit", "flip", 584, 0)],  # both slots
         [("precommit", "zero", 0, 66)],  # the page is not recognised, and its bodies are where the file's size puts them
         [("precommit", "zero", 59, 7), ("00000000000000000000.idx", "flip", 0, 0)],  # no capacity, and something to repair
     ],
-    ids=["no head", "no capacity"],
+    ids=["slots", "no head", "no capacity"],
 )
-def test_records_of_a_page_without_capacity_survive_the_next_writer(whole, tmp_path_factory, blows_):
+def test_records_of_a_damaged_page_survive_the_next_writer(whole, tmp_path_factory, blows_):
     path = whole.ruin(tmp_path_factory.getbasetemp() / "ruin")
     for blow in blows_:
         strike(path, *blow)
