@@ -149,6 +149,11 @@ class Retry(JournalError):
         super().__init__(message)
         self.cause = cause
 
+    @property
+    def code(self) -> int:
+        """The code of the cause, such as librdkafka's in a BrokerError; 0 if it has none."""
+        return int(getattr(self.cause, "code", 0))
+
 
 class Unsettled(Retry):
     """The end changes at this moment, or not all of its parts know of a change yet. A flow tries again also where it has not

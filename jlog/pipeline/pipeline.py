@@ -30,6 +30,7 @@ logger = logging.getLogger("jlog.spark")
 PIPELINE = "pipeline"  # the settings of all but the windows
 PARSING = "parsing"  # those that may change between two batches
 POLL_SECONDS = 0.25
+STARTS_MAX = 3  # of the queries, where Python workers start too late
 GRACE_SECONDS = 10.0  # seconds that a running batch has to end when the pipeline is asked to stop
 OURS = (ValueError, OSError, JournalError)  # errors whose own text says what to do
 ROWS_SHOWN_MAX = 1_000  # rows of the query's result
@@ -213,23 +214,26 @@ class Pipeline:
         tables.records.adopt()
 
     def _load(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> Loading:
-        """Runs the queries to their ends. They begin again where they were if the machine was too busy to start a Python worker
-        in the time that Spark waits for it."""
+        """Runs the queries to their ends. A busy machine may start a Python worker later than Spark waits for it. Then the
+        queries begin again where they were, until that has happened STARTS_MAX times without a batch in between."""
         from pyspark.errors import PySparkException
 
         from jlog.spark.session import is_late_worker
 
-        for is_last in (False, False, True):
+        starts = 0
+        while True:
+            starts, batches = starts + 1, self.summary.batches
             loading, queries = self._start(spark, checkpoint, tables)
             try:
                 self._wait(queries)
             except PySparkException as error:
-                if is_last or self.is_stopped or self._error is not None or not is_late_worker(error):
+                if self.summary.batches > batches:
+                    starts = 0
+                if starts == STARTS_MAX or self.is_stopped or self._error is not None or not is_late_worker(error):
                     raise
                 logger.info("a Python worker of Spark did not start in time; the pipeline begins again where it was")
             else:
                 return loading
-        raise AssertionError("the last try has ended")
 
     def _start(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> tuple[Loading, list[StreamingQuery]]:
         from jlog.pipeline.batches import Counting, Loading

@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Iterable
 
+from jlog._core.buffer.wake import Waker
 from jlog._core.read.cursor import Cursor
-from jlog._core.read.waiting import JOURNALS_MAX, Waker, WatchedJournal, wait_for_change
+from jlog._core.read.waiting import JOURNALS_MAX, WatchedJournal, wait_for_change
 from jlog._core.system.lock import current_process_token
 from jlog.system.threads import start_thread
 

@@ -110,6 +110,7 @@ def session(
 
 
 def is_late_worker(error: Exception) -> bool:
+    """Says whether Spark has waited in vain for a Python worker to start."""
     return LATE_WORKER in str(error)
 
 

@@ -17,6 +17,13 @@ cdef extern from "buffer/wake.h" nogil:
     void jlog_wake_all(uint32_t *word)
 
 
+cdef class Waker:
+    cdef uint32_t word
+
+    cpdef ring(self)
+    cdef bint wait(self, int64_t timeout_us) noexcept
+
+
 cdef class WakeWord:
     cdef Precommit precommit
     cdef void *page

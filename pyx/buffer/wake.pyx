@@ -4,12 +4,30 @@ A reader reads the counter, then sets the flag, then looks for a record once mor
 finds the flag. No reader sleeps longer than a second, because a writer may die between publishing and waking.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
 
 from jlog._core.system.file cimport jlog_read_at, jlog_write_at
 from jlog._core.buffer.page cimport JLOG_PAGE_BYTES, JLOG_WAKE_COUNTER_OFFSET, JLOG_WAKE_FLAG_OFFSET
 from jlog._core.buffer.precommit cimport Precommit
+
+
+cdef class Waker:
+    """Ends the waits of a thread of this process. It needs no memory: a threading.Event without memory keeps its lock, so that
+    each later call waits for it."""
+
+    cpdef ring(self):
+        jlog_ring(&self.word)
+
+    @property
+    def rings(self) -> int:
+        return self.word
+
+    cdef bint wait(self, int64_t timeout_us) noexcept:
+        """Waits until it has rung once, or for this time. Returns whether it has rung."""
+        with nogil:
+            jlog_wait_private(&self.word, 0, timeout_us)
+        return self.word != 0
 
 
 cdef class WakeWord:

@@ -2,16 +2,15 @@
 
 from libc.errno cimport EAGAIN, EINTR, ETIMEDOUT
 from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport calloc, free
 
 from jlog._core.read.cursor cimport Cursor
 from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.buffer.wake cimport (
     JLOG_WORDS_MAX,
+    Waker,
     WakeWord,
     jlog_await,
     jlog_awaited,
-    jlog_ring,
     jlog_wait_for_any,
     jlog_wait_private,
 )
@@ -20,27 +19,6 @@ from jlog.errors import JournalError
 from jlog.system.files import HeldPath
 
 JOURNALS_MAX = JLOG_WORDS_MAX - 1  # one word is the bell's
-
-
-cdef class Waker:
-    """Ends the wait of the waiting thread."""
-
-    cdef uint32_t *word
-
-    def __cinit__(self):
-        self.word = <uint32_t *> calloc(1, sizeof(uint32_t))
-        if self.word == NULL:
-            raise MemoryError
-
-    def __dealloc__(self):
-        free(self.word)
-
-    def ring(self) -> None:
-        jlog_ring(self.word)
-
-    @property
-    def rings(self) -> int:
-        return self.word[0]
 
 
 cdef class WatchedJournal:
@@ -102,7 +80,7 @@ def wait_for_change(list journals not None, Waker waker not None, uint32_t rings
     cdef WatchedJournal journal
     cdef unsigned count = 1
     cdef int error
-    jlog_await(&awaited[0], waker.word, rings, False)
+    jlog_await(&awaited[0], &waker.word, rings, False)
     for journal in journals:
         if journal.asked:
             jlog_await(&awaited[count], journal.wake.word, journal.counter, True)
@@ -110,5 +88,5 @@ def wait_for_change(list journals not None, Waker waker not None, uint32_t rings
     with nogil:
         error = jlog_wait_for_any(awaited, count, <int64_t> (seconds * 1e6))
         if error not in (0, EAGAIN, EINTR, ETIMEDOUT):
-            jlog_wait_private(waker.word, rings, <int64_t> (min(seconds, poll_seconds) * 1e6))
+            jlog_wait_private(&waker.word, rings, <int64_t> (min(seconds, poll_seconds) * 1e6))
     return [journal for journal in journals if journal.was_woken()]

@@ -43,8 +43,8 @@ cdef enum:
 
 
 cdef uint64_t first_kept(error) except? 0:
-    """Returns the first sequence that the error names. Where there is no memory for the traceback of a PositionLost that is
-    caught, a MemoryError has taken its place."""
+    """Returns the first sequence that is kept, as a PositionLost states it. Where there is no memory for the traceback of a
+    PositionLost that is caught, Cython puts a MemoryError in its place, and this raises it."""
     if not isinstance(error, PositionLost):
         raise error
     return error.first_sequence

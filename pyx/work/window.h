@@ -184,7 +184,7 @@ static int jlog_window_rebuild_with(struct jlog_window *window, jlog_found *foun
     return 0;
 }
 
-/* Does the same. Returns ENOMEM, before it has changed anything, where there is no memory for it. */
+/* Computes everything that is derived, with memory of its own. Returns 0, EUCLEAN as above, or ENOMEM with nothing changed. */
 static inline int jlog_window_rebuild(struct jlog_window *window)
 {
     jlog_found *found = jlog_make_found(window);

@@ -130,7 +130,7 @@ cdef class Window:
     cdef int put_in_order(self) except -1
     cdef int repair(self) noexcept
     cdef int repair_alone(self, why) except -1
-    cdef int raise_error(self, int error, path) except -1
+    cdef int check_error(self, int error, path) except -1
     cdef int take_over(self, uint32_t dead) noexcept
     cdef int grow(self) noexcept
     cdef int move_position(self, bint at_once) noexcept

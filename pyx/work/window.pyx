@@ -214,7 +214,7 @@ cdef class Window:
                     self.page.limit = min(self.page.limit * 2, LIMIT_MAX)  # it has become smaller since
                     self.remap()
                 if self.page.free == JLOG_NO_ENTRY:
-                    self.raise_error(self.grow(), self.path)
+                    self.check_error(self.grow(), self.path)
             at = jlog_window_pass(self.page, sequence, key_hash)
             jlog_entry_at(self.page, at).attempts = attempts
         self.page.unrepaired = 1
@@ -228,9 +228,9 @@ cdef class Window:
         if error == 0:
             error = self.move_position(True)
         self.unlock()
-        self.raise_error(error, self.path)
+        self.check_error(error, self.path)
 
-    cdef int raise_error(self, int error, path) except -1:
+    cdef int check_error(self, int error, path) except -1:
         if error == ENOMEM:
             raise MemoryError
         if error != 0:
@@ -282,7 +282,7 @@ cdef class Window:
         jlog_window_ring_all(self.page)
         self.locks.unlock(SLOT_BYTE + self.owner - 1, 1)
         self.owner = 0
-        self.raise_error(error, self.locks.path)
+        self.check_error(error, self.locks.path)
 
     cdef bint should_look(self, int64_t now_us, int64_t after_us) noexcept:
         """Returns whether no worker has looked for dead ones for so long: a look asks the kernel about every worker."""
@@ -408,7 +408,7 @@ cdef class Window:
         return error
 
     cdef int repair_alone(self, why) except -1:
-        """Does the same while no worker lives. Raises Unusable, which says why."""
+        """Repairs the window while no worker lives. Raises Unusable, with `why`, if its entries contradict each other."""
         cdef int error = self.repair()
         if error == ENOMEM:  # which says nothing about the window
             raise MemoryError

@@ -4,7 +4,7 @@ import atexit
 import os
 import threading
 
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t
 
 from jlog._core.format.dual_slot cimport SyncedMark
 from jlog._core.format.format cimport JLOG_NONE
@@ -12,7 +12,7 @@ from jlog._core.system.lock cimport Deadline
 from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_SYNC_INTERVAL, jlog_page
 from jlog._core.buffer.publish cimport jlog_floor_ahead_us
-from jlog._core.buffer.wake cimport jlog_ring, jlog_wait_private
+from jlog._core.buffer.wake cimport Waker
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.write.group_commit cimport GroupCommit
 
@@ -102,29 +102,13 @@ cdef class Maintenance:
 _running = set()
 
 
-cdef class Stop:
-    """Ends the waits of a thread for good. It needs no memory: a threading.Event without memory keeps its lock, and then every
-    close waits for it."""
-
-    cdef uint32_t rings
-
-    cdef bint wait(self, int64_t timeout_us) noexcept:
-        """Returns whether the thread is to end, after this time at the latest."""
-        with nogil:
-            jlog_wait_private(&self.rings, 0, timeout_us)
-        return self.rings != 0
-
-    cdef void ring(self) noexcept:
-        jlog_ring(&self.rings)
-
-
 class MaintenanceThread:
     """Calls maintain() of an attachment from time to time."""
 
     def __init__(self, attachment):
         self._attachment = attachment
         self._process = os.getpid()
-        self._stop = Stop()
+        self._stop = Waker()
         self._told = None  # the error that was logged last
         self._thread = None
 
@@ -143,7 +127,7 @@ class MaintenanceThread:
     def _run(self):
         """Goes on after any error: without this thread no records would be synced for sync="interval"."""
         cdef bint ended = False
-        cdef Stop stop = self._stop
+        cdef Waker stop = self._stop
         while not ended:
             try:
                 ended = self._is_over()
@@ -153,7 +137,7 @@ class MaintenanceThread:
 
     def _is_over(self):
         """Waits, and calls maintain(). Returns whether the attachment is closed."""
-        cdef Stop stop = self._stop
+        cdef Waker stop = self._stop
         pause = self._attachment.maintenance_pause()
         if pause is None or stop.wait(<int64_t> (pause * 1e6)):
             return True
@@ -167,7 +151,7 @@ class MaintenanceThread:
         return False
 
     def stop(self, wait=True, deadline=NEVER):
-        cdef Stop stop = self._stop
+        cdef Waker stop = self._stop
         if os.getpid() != self._process:
             return  # a child of a fork has no such thread, and the thread's locks may stay taken for ever
         stop.ring()

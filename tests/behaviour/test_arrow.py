@@ -267,7 +267,6 @@ def test_a_closed_reader_gives_none(path, writer):
 TOO_LITTLE_MEMORY = """
 import resource
 import sys
-import threading
 import jlog
 
 reader = jlog.Reader(sys.argv[1])
@@ -304,7 +303,6 @@ def test_without_memory_nothing_is_skipped(path):
 
 WITHOUT = """
 import sys
-import threading
 import jlog
 writer = jlog.Writer(sys.argv[1])
 writer.append(b"value")

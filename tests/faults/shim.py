@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,16 @@ FLAGS = ("-shared", "-fPIC", "-O1", "-U_FORTIFY_SOURCE", "-Wno-attribute-alias")
 KINDS = (
     "open", "read", "write", "copy", "truncate", "allocate", "rename", "link", "unlink", "mkdir", "sync", "map", "lock",
 )  # fmt: skip
+# CPython raises RuntimeError without memory for a lock or a thread. It raises SystemError where it has lost the exception of a
+# Python function for want of memory; losing.py shows that without jlog. Where compiled code has lost one, the text names a
+# method or a cyfunction: that is an error of jlog's. Window.open() only passes on what open_file() has lost, where the file is
+# missing.
+NO_LOCK = re.compile("can't ")
+LOST = re.compile(
+    "error return without exception set"
+    "|(<function .* at 0x[0-9a-f]+>|<method 'open' of 'jlog._core.work.window.Window' objects>)"
+    " returned NULL without setting an exception"
+)
 SHORT = 0  # in place of an errno: less is transferred than was asked for
 
 
@@ -66,6 +77,12 @@ def _library() -> ctypes.CDLL:
     library.shim_disarm_memory.restype = ctypes.c_long
     library.shim_note.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     return library
+
+
+def is_pythons_own(error: BaseException) -> bool:
+    """Says whether the error only says that CPython had no memory."""
+    pattern = LOST if isinstance(error, SystemError) else NO_LOCK
+    return isinstance(error, MemoryError) or pattern.match(str(error)) is not None
 
 
 def loaded() -> bool:

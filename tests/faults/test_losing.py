@@ -1,4 +1,4 @@
-"""An error that the torture takes for CPython's own happens without a line of jlog."""
+"""An error that tests without memory and the torture take for CPython's own happens without a line of jlog."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from torture.raising import is_pythons_own
+
+from faults.shim import is_pythons_own
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="another CPython without memory does something else, or crashes")

@@ -18,7 +18,7 @@ NO_STAMP = "a finish does not look at the stamp"
 NO_REBUILD = "the lock's new owner does not rebuild"
 NO_PROOF = "a worker is buried without its byte"
 BEYOND = "an entry counts that was not passed yet"
-UNKNOWN = "a position of which nobody knows that it was written counts as one that was moved back"
+UNKNOWN = "a stored position that is not known counts as one that was moved back"
 
 FREE, DELAYED = "free", "delayed"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import signal
 import traceback
 from typing import TYPE_CHECKING, TypeVar
@@ -26,11 +25,6 @@ COMPILED = "jlog/_core/"  # a compiled frame names its source relative to the re
 SECONDS = (1e-5, 1e-4, 1e-3, 0.02)  # from the call's begin to the signal, at most
 ALLOCATIONS_POWER = 11  # of two: an append makes a dozen, and opening a journal some thousands
 FAILING = (1, 1, 10, 1000)  # allocations, one after the other
-# CPython's RuntimeErrors where there is no memory for a lock or a thread, and its SystemErrors where it has lost the exception
-# of a Python function for want of memory: tests/faults/losing.py shows both without jlog. That compiled code has lost one reads
-# otherwise, and is an error: it names a method, or a cyfunction.
-NO_LOCK = re.compile("can't ")
-LOST = re.compile("error return without exception set|<function .* at 0x[0-9a-f]+> returned NULL without setting an exception")
 Result = TypeVar("Result")
 
 
@@ -40,12 +34,6 @@ class Interrupted(BaseException):
 
 class Starved(Interrupted):
     """Stands for the exception of a call that had no memory."""
-
-
-def is_pythons_own(error: BaseException) -> bool:
-    """Returns whether the error only says that CPython had no memory."""
-    pattern = LOST if isinstance(error, SystemError) else NO_LOCK
-    return isinstance(error, MemoryError) or pattern.match(str(error)) is not None
 
 
 class Raising:
@@ -101,7 +89,7 @@ class Raising:
             finally:
                 shim.end_starving()
         except (MemoryError, RuntimeError, SystemError) as error:
-            if not is_pythons_own(error):
+            if not shim.is_pythons_own(error):
                 raise
         self._log("s")
         raise Starved

@@ -1,15 +1,10 @@
 from typing_extensions import disjoint_base
 
+from jlog._core.buffer.wake import Waker
 from jlog._core.read.cursor import Cursor
 from jlog.reading.event_loops import Waiter
 
 JOURNALS_MAX: int
-
-@disjoint_base
-class Waker:
-    def ring(self) -> None: ...
-    @property
-    def rings(self) -> int: ...
 
 @disjoint_base
 class WatchedJournal:

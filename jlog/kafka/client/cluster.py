@@ -109,7 +109,7 @@ class Cluster:
         try:
             return question()
         except Retry as error:
-            if getattr(error.cause, "code", 0) not in TIMED_OUT or self.settings.unreachable:
+            if error.code not in TIMED_OUT or self.settings.unreachable:
                 raise
         return question()
 
@@ -139,8 +139,7 @@ class Cluster:
         except JournalNotFound:
             pass
         except (BrokerError, Retry) as error:
-            code = getattr(error.cause if isinstance(error, Retry) else error, "code", 0)
-            if code <= 0:  # of the client itself
+            if error.code <= 0:  # of the client itself
                 raise
 
     # --- Topics -----------------------------------------------------------------------------------------------------
@@ -233,7 +232,7 @@ class Cluster:
         try:
             self.answer(future, what, needs=needs)
         except Retry as error:
-            if getattr(error.cause, "code", 0) == code:
+            if error.code == code:
                 return False
             raise
         return True
@@ -337,7 +336,7 @@ class Cluster:
                 with told(what, self.settings):
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
             except Retry as error:
-                if getattr(error.cause, "code", 0) not in LEADER_UNKNOWN or time.monotonic() > until:
+                if error.code not in LEADER_UNKNOWN or time.monotonic() > until:
                     raise
             except JournalNotFound:
                 if time.monotonic() > until or not self._others_know(names):

@@ -47,7 +47,7 @@ def _patiently(call: Callable[[], Result]) -> Result:
         try:
             return call()
         except Retry as error:
-            if getattr(error.cause, "code", 0) not in NOT_YET or time.monotonic() > until:
+            if error.code not in NOT_YET or time.monotonic() > until:
                 raise
         time.sleep(0.1)
 
@@ -109,8 +109,7 @@ def commit(consumer: Consumer, partition: Partition, name: str, offset: int) -> 
     try:
         _patiently(ask)
     except (Retry, BrokerError) as error:
-        code = getattr(error.cause if isinstance(error, Retry) else error, "code", 0)
-        if code in NOT_A_MEMBER:
+        if error.code in NOT_A_MEMBER:
             raise busy(partition, name, " consumer, a member of the group") from None
         raise
 
@@ -178,7 +177,7 @@ def _members(partition: Partition, group: str) -> list[Any]:
     try:
         return _patiently(ask)
     except Retry as error:
-        if getattr(error.cause, "code", 0) == KafkaError.GROUP_ID_NOT_FOUND:
+        if error.code == KafkaError.GROUP_ID_NOT_FOUND:
             return []
         raise
 

@@ -209,9 +209,9 @@ class DeltaTable(CatalogTable):
         if known is None:
             self._claim_or_create(new, frame)
         assert new.batch is not None
-        found = self.frame()
-        if found is not None and not self._evolves:  # where new columns are merged, Delta refuses other types itself
-            self._check_types(frame.schema, found.schema)
+        table = None if self._evolves else self.frame()  # where new columns are merged, Delta refuses other types itself
+        if table is not None:
+            self._check_types(frame.schema, table.schema)
         rows, written = counted(frame)
         before = self._append(new, rows)
         commit = self._newest()
