@@ -19,7 +19,7 @@ from jlog.record import FIELDS
 
 SAMPLE_PLACES, SAMPLE_RECORDS = 10, 100  # spread over the range, and at each place
 DEPTH_MAX = 32  # of objects and arrays that become structs and lists; deeper ones are null
-PREFIX = "json_"  # before the name of a field that is also that of a record's own column
+PREFIX = "json_"  # before the name of a field that is empty, or also that of a record's own column
 _TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns), *([^\]]+)\]\Z")
 # Types for which pyarrow's own parser does what _fitted() does.
 _FAST = (pyarrow.types.is_boolean, pyarrow.types.is_int64, pyarrow.types.is_float64, pyarrow.types.is_string)
@@ -85,7 +85,7 @@ def _column_names(fields: Sequence[pyarrow.Field]) -> dict[str, str]:
     found: dict[str, str] = {}
     for field in fields:
         name = field.name
-        while name in FIELDS or (name != field.name and name in taken):
+        while not name or name in FIELDS or (name != field.name and name in taken):
             name = PREFIX + name
         taken.add(name)
         found[field.name] = name

@@ -387,6 +387,24 @@ def test_a_field_never_takes_the_name_of_another_column(path, writer):
     }
 
 
+def test_a_field_without_a_name_has_a_column_that_can_be_chosen(path, writer):
+    writer.append(b'{"": 1, "a": 2}')
+    scan = jlog.scan(path, parse="json")
+    assert scan.to_polars().select("json_").collect().item() == 1
+    assert duckdb_plan.execute(duckdb.connect(), "SELECT json_ FROM app", {"app": scan}).fetchall() == [(1,)]
+
+
+def test_columns_that_differ_in_case_alone_are_the_same_ones_in_each_statement(path, writer):
+    writer.append(b'{"Level": 1, "level": 2, "level_1": 3}')
+    scan = jlog.scan(path, parse="json")
+    for statement in (
+        "SELECT level_1 FROM app",
+        "SELECT level_1 FROM (FROM app)",
+        "SELECT any_value(COLUMNS('^level_1$')) FROM app",
+    ):
+        assert duckdb_plan.execute(duckdb.connect(), statement, {"app": scan}).fetchall() == [(2,)]
+
+
 def test_a_schema_that_cannot_be_used_is_refused_with_the_name_of_the_field(path, writer):
     twice = pyarrow.schema([("n", pyarrow.int8()), ("n", pyarrow.int8())])
     for schema, said in (

@@ -117,6 +117,7 @@ def test_damage_is_left_out_with_a_line_for_each_place_and_exit_code_3(segments:
         (["SELECT nothing FROM app", "app={app}"], 2, "nothing"),
         (["FROM app", "{app}"], 2, "is not NAME=JOURNAL"),
         (["FROM app", "app={app}", "app={app}"], 2, "two journals have the name app"),
+        (["FROM app", "app={app}", "App={app}"], 2, "two journals have the name App, app"),
         (["FROM app", "app={app}/none"], 1, "does not exist"),
         (["FROM app", "app={app}", "--from", "mark"], 1, "has no checkpoint 'mark'"),
         (["SELECT 'x'::int FROM app", "app={app}"], 1, "Could not convert"),

@@ -76,9 +76,9 @@ def sql(statement: str, sources: tuple[tuple[str, str], ...], format_name: str, 
     """
     if format_name == "parquet" and output is None:
         raise click.UsageError("--format parquet needs -o FILE")
-    duplicates = {name for name, _ in sources if sum(name == other for other, _ in sources) > 1}
+    duplicates = {name for name, _ in sources if sum(name.lower() == other.lower() for other, _ in sources) > 1}
     if duplicates:
-        raise click.UsageError(f"two journals have the name {', '.join(sorted(duplicates))}")
+        raise click.UsageError(f"two journals have the name {', '.join(sorted(duplicates))}: in SQL, upper case is lower case")
     damage: set[tuple[str, int]] = set()
 
     def skipped(found: jlog.Damage) -> None:
