@@ -156,7 +156,7 @@ cdef extern from "format/record.h" nogil:
     void jlog_encode_long(uint8_t *at, uint32_t tag, int64_t time_us, uint32_t value_bytes, uint32_t key_bytes,
                           uint32_t headers_bytes)
     size_t jlog_long_bytes(uint32_t tag)
-    const uint8_t *jlog_pass_short(const uint8_t *at, const uint8_t *end, uint64_t most, uint64_t *count)
+    const uint8_t *jlog_pass_plain(const uint8_t *at, const uint8_t *end, uint64_t most, uint64_t *count)
     size_t jlog_record_bytes(const uint8_t *at, size_t left)
     size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t base_time_us, jlog_record *record)
     size_t jlog_decode_header(const uint8_t *at, size_t left, const uint8_t **name, uint32_t *name_bytes,

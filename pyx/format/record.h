@@ -19,6 +19,7 @@
 #define JLOG_TAG_KEY 0x08000000u                         /* long form: there is a key */
 #define JLOG_TAG_ABSOLUTE 0x04000000u                    /* long form: the timestamp is stored whole */
 #define JLOG_TAG_RESERVED 0x03FFFFFFu                    /* long form: must be 0 */
+#define JLOG_TAG_TIMED (JLOG_TAG_LONG | JLOG_TAG_EXPLICIT | JLOG_TAG_ABSOLUTE) /* long form: the caller's timestamp, no key */
 #define JLOG_SHORT_VALUE_MAX 0x3FFFFFFFu
 #define JLOG_LONG_BYTES 20u                              /* tag, time, lengths of value, key and headers; + 8 if ABSOLUTE */
 #define JLOG_PREFETCH_BYTES 1024u                        /* with a cold cache, memory latency bounds a walk over records */
@@ -150,19 +151,36 @@ static inline size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t 
     return bytes;
 }
 
-/* Passes over records in the short form: at most `most`, and none that reaches beyond `end`. Returns the address after them,
- * and adds their number to *count. */
-static inline const uint8_t *jlog_pass_short(const uint8_t *at, const uint8_t *end, uint64_t most, uint64_t *count)
+/* Returns the bytes before the value of a plain record, which has a value and a timestamp and nothing else, or 0 if another
+ * record stands at `at`, or none as a whole. At least JLOG_SHORT_BYTES of the `left` bytes are readable. */
+static inline size_t jlog_plain_front(const uint8_t *at, size_t left, uint32_t *value_bytes)
+{
+    const uint32_t tag = jlog_load32(at);
+
+    if (!(tag & JLOG_TAG_LONG)) {
+        *value_bytes = tag & JLOG_SHORT_VALUE_MAX;
+        return left - JLOG_SHORT_BYTES < *value_bytes ? 0 : JLOG_SHORT_BYTES;
+    }
+    if (tag != JLOG_TAG_TIMED || left < JLOG_LONG_BYTES + 8 || jlog_load64(at + 12) != 0) /* it has a key or headers */
+        return 0;
+    *value_bytes = jlog_load32(at + 8);
+    return *value_bytes > JLOG_VALUE_BYTES_MAX || left - JLOG_LONG_BYTES - 8 < *value_bytes ? 0 : JLOG_LONG_BYTES + 8;
+}
+
+/* Passes over plain records: at most `most`, and none that reaches beyond `end`. Returns the address after them, and adds their
+ * number to *count. */
+static inline const uint8_t *jlog_pass_plain(const uint8_t *at, const uint8_t *end, uint64_t most, uint64_t *count)
 {
     uint64_t left = most;
+    uint32_t value_bytes;
+    size_t front;
 
     while (left != 0 && (size_t)(end - at) >= JLOG_SHORT_BYTES) {
-        const uint32_t tag = jlog_load32(at);
-
         __builtin_prefetch(at + JLOG_PREFETCH_BYTES);
-        if (tag & JLOG_TAG_LONG || (size_t)(end - at) - JLOG_SHORT_BYTES < (tag & JLOG_SHORT_VALUE_MAX))
+        front = jlog_plain_front(at, (size_t)(end - at), &value_bytes);
+        if (front == 0)
             break;
-        at += JLOG_SHORT_BYTES + (tag & JLOG_SHORT_VALUE_MAX);
+        at += front + value_bytes;
         left--;
     }
     *count += most - left;

@@ -9,7 +9,7 @@ from jlog._core.read.blocks cimport BlockReader
 from jlog._core.records.columns cimport Batch
 from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.read.position cimport IN_USE, begin_step, end_use, is_own
-from jlog._core.format.format cimport JLOG_NONE, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_pass_short, jlog_record
+from jlog._core.format.format cimport JLOG_NONE, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_pass_plain, jlog_record
 from jlog._core.buffer.page cimport jlog_word_used
 from jlog._core.records.record cimport RecordBatch
 from jlog._core.segments.segment cimport SegmentFile
@@ -357,8 +357,8 @@ cdef class Cursor(ReadPosition):
                 start, first, count = blocks.at, blocks.sequence, 0
                 while blocks.at < blocks.end and count < most:
                     at = blocks.at
-                    blocks.at = jlog_pass_short(at, reach(blocks, left), most - count, &count)
-                    if blocks.at == at:  # it has the long form, or is too large
+                    blocks.at = jlog_pass_plain(at, reach(blocks, left), most - count, &count)
+                    if blocks.at == at:  # it has more than a value and a timestamp, or is too large
                         size = blocks.decode(&record)
                         if batch.count + count and <Py_ssize_t> size > left:
                             left = 0

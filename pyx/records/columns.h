@@ -73,9 +73,9 @@ static inline void jlog_add_bytes(struct jlog_array *array, const uint8_t *data,
     jlog_add_entry(array, array->used + bytes);
 }
 
-/* Adds records in the short form, which need not have been checked: at most `most`, none that reaches beyond `end`, and none
- * whose value has no room. Returns the address after them. */
-static inline const uint8_t *jlog_fill_short(struct jlog_columns *to, const uint8_t *at, const uint8_t *end,
+/* Adds plain records, which need not have been checked: at most `most`, none that reaches beyond `end`, and none whose value has
+ * no room. Returns the address after them. */
+static inline const uint8_t *jlog_fill_plain(struct jlog_columns *to, const uint8_t *at, const uint8_t *end,
                                              int64_t base_time_us, uint64_t most)
 {
     uint8_t *const data = to->value.data;
@@ -87,22 +87,24 @@ static inline const uint8_t *jlog_fill_short(struct jlog_columns *to, const uint
     uint32_t used = to->value.used;
 
     while (row < end_row && (size_t)(end - at) >= JLOG_SHORT_BYTES) {
-        const uint32_t tag = jlog_load32(at), bytes = tag & JLOG_SHORT_VALUE_MAX;
+        uint32_t bytes;
+        const size_t front = jlog_plain_front(at, (size_t)(end - at), &bytes);
 
-        if (tag & JLOG_TAG_LONG || (size_t)(end - at) - JLOG_SHORT_BYTES < bytes)
+        if (front == 0)
             break;
         __builtin_prefetch(at + JLOG_PREFETCH_BYTES);
         if (offsets != NULL) {
             if (bytes > room - used)
                 break;
-            jlog_copy_value(data + used, at + JLOG_SHORT_BYTES, bytes, end);
+            jlog_copy_value(data + used, at + front, bytes, end);
             used += bytes;
             offsets[row + 1] = (int32_t)used;
         }
         if (timestamp_us != NULL)
-            timestamp_us[row] = (int64_t)((uint64_t)base_time_us + jlog_load32(at + 4));
+            timestamp_us[row] = front == JLOG_SHORT_BYTES ? (int64_t)((uint64_t)base_time_us + jlog_load32(at + 4))
+                                                          : jlog_load64(at + JLOG_LONG_BYTES);
         row++;
-        at += JLOG_SHORT_BYTES + bytes;
+        at += front + bytes;
     }
     to->rows = to->value.count = row;
     to->value.used = used;
@@ -189,7 +191,7 @@ static inline void jlog_fill(struct jlog_columns *to, const uint8_t *at, const u
     struct jlog_record record;
     size_t size;
 
-    while ((at = jlog_fill_short(to, at, end, base_time_us, UINT64_MAX - to->rows)) < end &&
+    while ((at = jlog_fill_plain(to, at, end, base_time_us, UINT64_MAX - to->rows)) < end &&
            (size = jlog_decode_record(at, (size_t)(end - at), base_time_us, &record)) != 0) {
         if (!(record.tag & JLOG_TAG_STATE))
             jlog_fill_record(to, &record, end);
@@ -213,7 +215,7 @@ static inline const uint8_t *jlog_fill_ready(struct jlog_columns *to, const uint
     struct jlog_record record;
     size_t size;
 
-    while ((at = jlog_fill_short(to, at, end, base_time_us, end_row - to->rows)) < end && to->rows < end_row &&
+    while ((at = jlog_fill_plain(to, at, end, base_time_us, end_row - to->rows)) < end && to->rows < end_row &&
            (size = jlog_decode_record(at, (size_t)(end - at), base_time_us, &record)) != 0) {
         if (record.headers_bytes != 0 || !(record.tag & JLOG_TAG_LONG) || record.tag & JLOG_TAG_STATE ||
             (to->value.offsets != NULL && !jlog_has_room(&to->value, record.value_bytes)) ||

@@ -33,7 +33,7 @@ cdef extern from "records/columns.h" nogil:
 
     enum:
         JLOG_PIECE_OF_VALUE
-    const uint8_t *jlog_fill_short(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t most)
+    const uint8_t *jlog_fill_plain(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t most)
     const uint8_t *jlog_fill_ready(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t most,
                                    bint with_key)
     void jlog_measure(const uint8_t *at, const uint8_t *end, jlog_sizes *sizes)

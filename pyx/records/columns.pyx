@@ -159,7 +159,7 @@ cdef class Columns(Batch):
         if self.only_sequence:
             self.to.rows = rows + count
         else:
-            at = jlog_fill_short(&self.to, data, end, base_time_us, count)
+            at = jlog_fill_plain(&self.to, data, end, base_time_us, count)
             if at != end:
                 jlog_measure(at, end, &more)
                 try:
