@@ -13,6 +13,8 @@ import pytest
 import jlog
 from behaviour.journals import values
 from cli.command import HUNG_SECONDS, run, start
+from jlog.cli.records import log_file
+from jlog.cli.records.log_file import LogFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,6 +138,50 @@ def test_a_kill_at_any_moment_of_a_long_file_leaves_each_line_once(journal: Path
     with shipping(journal, log):
         wait_for(journal, len(lines))
     assert values(journal) == lines
+
+
+def drained(file: LogFile) -> list[bytes]:
+    found: list[bytes] = []
+    while (lines := file.next()) is not None:
+        found += lines.values
+    return found
+
+
+def test_rotations_while_an_old_file_is_read_leave_out_no_file(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_file, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(log_file, "PIECE_BYTES", 1 << 10)
+    written: list[bytes] = []
+
+    def rotate_to(number: int) -> None:
+        for old in range(number, -1, -1):
+            name = log.with_name(f"{log.name}.{old}") if old else log
+            if name.exists():
+                name.rename(log.with_name(f"{log.name}.{old + 1}"))
+        lines = [b"%d of file %d" % (line, number) for line in range(200)]
+        log.write_bytes(b"\n".join(lines) + b"\n")
+        os.utime(log, (number, number))
+        written.extend(lines)
+
+    rotate_to(0)
+    file = LogFile(str(log), None, print)
+    file.next()
+    first = file.next()
+    assert first is not None
+    found = list(first.values)
+    rotate_to(1)  # the file that is open becomes .1, and then .2
+    rotate_to(2)
+    found += drained(file)
+    file.close()
+    for number in (3, 4, 5):
+        rotate_to(number)
+    file = LogFile(str(log), file._place, print)
+    begun = file.next()
+    assert begun is not None
+    found += begun.values
+    rotate_to(6)  # the files that were found at the start have other names
+    found += drained(file)
+    file.close()
+    assert found == written
 
 
 def test_a_file_that_comes_later_is_waited_for(journal: Path, log: Path) -> None:

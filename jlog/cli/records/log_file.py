@@ -56,7 +56,6 @@ class LogFile:
         self._tell = tell
         self._place = place or LinePlace()
         self._file: FileIO | None = None
-        self._later: list[str] = []  # files that were rotated away after the one that is open, oldest first
         self._quiet: tuple[int, float] | None = None  # size of the rotated file, and since when it has had it
 
     def close(self) -> None:
@@ -67,7 +66,7 @@ class LogFile:
     def next(self) -> Lines | None:
         """Returns the next lines, or None where there are none now. Lines without values say that another file begins."""
         if self._file is None and not self._find():
-            return self._begin(self.path)
+            return self._begin(_open(self.path))
         assert self._file is not None
         fd = self._file.fileno()
         wanted, piece, newline = PIECE_BYTES, b"", -1
@@ -91,15 +90,13 @@ class LogFile:
         self._quiet = None
         return Lines(values, self._place)
 
-    def _begin(self, path: str) -> Lines | None:
-        """Opens a file at its beginning. The place is stored before the first line: the file may be rotated away first."""
-        file = _open(path)
+    def _begin(self, file: FileIO | None) -> Lines | None:
+        """Begins with a file. The place is stored before the first line: the file may be rotated away first."""
         if file is None:
             return None
         self.close()
         there = os.fstat(file.fileno())
         self._file, self._quiet = file, None
-        self._later = [later for later in self._later if later != path]
         self._place = LinePlace(there.st_dev, there.st_ino)
         return Lines([], self._place)
 
@@ -117,10 +114,11 @@ class LogFile:
                 is_same = (there.st_dev, there.st_ino) == (place.device, place.inode)
                 if (is_same or not by_inode) and mark_of(file.fileno(), place.offset) == place.mark:
                     self._file = file
-                    self._later = rotated[rotated.index(path) + 1 :] if path in rotated else []
                     self._place = replace(place, device=there.st_dev, inode=there.st_ino)
                     return True
                 file.close()
+        if _inodes(self._rotated()) != _inodes(rotated):
+            return self._find()  # files got other names on the way
         if place.offset:
             self._tell(
                 f"{self.path}: what was read, up to byte {place.offset}, is neither in this file nor in one that it was "
@@ -129,37 +127,63 @@ class LogFile:
             self._place = LinePlace()
         return False
 
-    def _rotated(self) -> list[str]:
+    def _rotated(self) -> dict[str, os.stat_result]:
         """Returns the files that logrotate and its like have made of this one, oldest first."""
         directory, name = os.path.split(self.path)
         stem, ending = (re.escape(part) for part in os.path.splitext(name))
         number = r"[._-]\d[\d.:_T-]*"
         ours = re.compile(rf"{stem}{ending}(?:{number}|[.](?:old|bak))|{stem}{number}{ending}")
-        with os.scandir(directory) as entries:
-            found = [(entry.stat().st_mtime_ns, entry.path) for entry in entries if ours.fullmatch(entry.name)]
-        return [path for _, path in sorted(found)]
+        before: dict[str, int] | None = None
+        while True:
+            names = [os.path.join(directory, name) for name in os.listdir(directory) if ours.fullmatch(name)]
+            found = {path: there for path in names if (there := _stat(path)) is not None}
+            if _inodes(found) == before:  # a file that gets another name meanwhile may be listed never, or twice
+                return dict(sorted(found.items(), key=lambda item: item[1].st_mtime_ns))
+            before = _inodes(found)
 
     def _after_truncation(self) -> Lines | None:
         self.close()
-        return None if self._find() else self._begin(self.path)
+        return None if self._find() else self._begin(_open(self.path))
 
     def _at_its_end(self, fd: int, rest: bytes) -> Lines | None:
         """Goes on to the next file, if this one was rotated away. `rest` is what stands after its last newline."""
-        following = self._later[0] if self._later else self.path
-        try:
-            there, ours = os.stat(following), os.fstat(fd)
-        except FileNotFoundError:
+        ours, now = os.fstat(fd), _stat(self.path)
+        if (now is not None and os.path.samestat(now, ours)) or ours.st_size > self._place.offset + len(rest):
             return None
-        if os.path.samestat(there, ours):
-            return None
-        if not self._later:
-            if not there.st_size:  # its writer still has the old one open
+        # The later files are looked for at each end: a rotation meanwhile has added one, and renamed all of them. What
+        # is rotated away before this is among them, and what is rotated away after it is not `now` when it is opened.
+        later = [
+            (path, there)
+            for path, there in self._rotated().items()
+            if there.st_mtime_ns > ours.st_mtime_ns and not os.path.samestat(there, ours)
+        ]
+        if not later:
+            if now is None or not now.st_size:  # its writer still has the old one open
                 return None
             if self._quiet is None or self._quiet[0] != ours.st_size:
                 self._quiet = ours.st_size, time.monotonic()
             if time.monotonic() - self._quiet[1] < QUIET_SECONDS:
                 return None
-        return self._taken(fd, [rest], len(rest)) if rest else self._begin(following)
+            later = [(self.path, now)]
+        if rest:
+            return self._taken(fd, [rest], len(rest))
+        path, expected = later[0]
+        file = _open(path)
+        if file is None or os.path.samestat(os.fstat(file.fileno()), expected):
+            return self._begin(file)
+        file.close()
+        return None
+
+
+def _inodes(files: dict[str, os.stat_result]) -> dict[str, int]:
+    return {path: there.st_ino for path, there in files.items()}
+
+
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
 
 
 def _open(path: str) -> FileIO | None:
