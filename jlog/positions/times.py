@@ -95,4 +95,8 @@ def _ago(text: str, now: datetime) -> datetime:
 
 def _in_zone(time: datetime, now: datetime | None) -> datetime:
     """Returns the naive time in the zone of `now`, or of the machine, whose offset may be another one on that day."""
-    return time.astimezone() if now is None else time.replace(tzinfo=now.tzinfo)
+    if now is not None:
+        return time.replace(tzinfo=now.tzinfo)
+    found = time.astimezone()
+    # Of a time that the clock leaves out when summer begins, Python's answer is an hour earlier than every time before the gap.
+    return found if found.replace(tzinfo=None) == time else time.replace(fold=1).astimezone()

@@ -51,6 +51,21 @@ def test_a_zones_offset_is_that_of_the_day(hours: Path) -> None:
     assert "2026-11-20T14:00:00+01:00, in this machine's zone, CET" in err
 
 
+@pytest.mark.parametrize(
+    ("zone", "text", "taken"),
+    [
+        ("Europe/Berlin", "2026-03-29 01:59", "2026-03-29T01:59:00+01:00"),
+        ("Europe/Berlin", "2026-03-29 02:30", "2026-03-29T03:30:00+02:00"),  # the clock goes from 02:00 to 03:00
+        ("Europe/Berlin", "2026-10-25 02:30", "2026-10-25T02:30:00+02:00"),  # there are two: the first one
+        ("America/New_York", "2026-03-08 02:00", "2026-03-08T03:00:00-04:00"),
+        ("America/New_York", "2026-11-01 01:30", "2026-11-01T01:30:00-04:00"),
+    ],
+)
+def test_times_stay_in_order_where_the_clock_changes(hours: Path, zone: str, text: str, taken: str) -> None:
+    _, err = in_zone(zone, "dump", "--from", text, hours)
+    assert f"taken as {taken}," in err
+
+
 def test_so_long_ago_takes_no_zone(hours: Path) -> None:
     assert do("dump", "--since", "1h", hours).lines == [b"now"]
     assert do("tail", "--since", "10m", hours).lines == [b"now"]
