@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -185,11 +186,9 @@ class Journal:
                 file = SegmentFile(self._path, segment, self._meta.uuid, check_header=False)
             except FileNotFoundError:
                 continue  # removed by retention in the meantime
-            try:
+            with closing(file):
                 for piece in walk_segment(file, end, bodies=False):
                     yield file.path, piece if isinstance(piece, Block) else piece.damage(file.path)
-            finally:
-                file.close()
 
     def find(self, time: datetime) -> int:
         """Returns the sequence of the first record at or after `time`, or the end where all records are earlier."""
@@ -273,11 +272,8 @@ class Journal:
         return find_start(self._path, self._meta, self._cursor(), start)
 
     def _stands_at(self, kind: str, name: str) -> int:
-        file = PositionFile(self._path, self._meta, kind, name)
-        try:
+        with closing(PositionFile(self._path, self._meta, kind, name)) as file:
             return file.read()
-        finally:
-            file.close()
 
     def _kept(self, sequence: int) -> int:
         return int(self._cursor().kept(sequence))

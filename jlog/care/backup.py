@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -138,12 +138,9 @@ def _copy_position(path: str, meta: Meta, target: str, kind: str, name: str) -> 
         file = position_files.PositionFile(path, meta, kind, name)
     except LookupError:
         return  # removed in the meantime
-    try:
-        with Directory(target, f"{kind}s") as directory, directory.made(name) as made:
-            for at, content in zip(DUAL_SLOT_OFFSETS, _read_copies(file.fileno(), meta), strict=True):
-                write_whole(made, content, at)
-    finally:
-        file.close()
+    with closing(file), Directory(target, f"{kind}s") as directory, directory.made(name) as made:
+        for at, content in zip(DUAL_SLOT_OFFSETS, _read_copies(file.fileno(), meta), strict=True):
+            write_whole(made, content, at)
 
 
 def _read_copies(fd: int, meta: Meta) -> list[bytes]:

@@ -36,15 +36,12 @@ LOCK_SECONDS = 1.0  # how long an append that has met limit_bytes waits for a pr
 def _removable_now(path: str, meta: Meta, retention: Retention) -> list[Segment]:
     """Lists the segments that may go, without any lock. They are looked at again under the lock of the table before they are
     removed."""
-    cursor = Cursor(path, meta.uuid)
-    try:
+    with closing(Cursor(path, meta.uuid)) as cursor:
         while True:
             try:
                 return removable(path, meta, retention, cursor.end_place, cursor.buffered_bytes)
             except FileNotFoundError:
                 continue  # removed in the meantime
-    finally:
-        cursor.close()
 
 
 @naming_its_path

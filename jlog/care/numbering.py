@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 from jlog._core.buffer.precommit import Precommit
 from jlog._core.format.dual_slot import BoundsFile
@@ -24,13 +25,10 @@ def continue_at(path: str, sequence: int) -> None:
     Survives a power loss when it returns; after a crash meanwhile it was done or not. Raises JournalLocked while a process
     writes to the journal.
     """
-    lock_file = LockFile(os.path.join(path, "lock"))
-    try:
+    with closing(LockFile(os.path.join(path, "lock"))) as lock_file:
         while not _continue_at(path, sequence, lock_file):
             with attached(path, NEVER):
                 pass  # that writes to the segments what a killed process has left
-    finally:
-        lock_file.close()
 
 
 def _continue_at(path: str, sequence: int, lock_file: LockFile) -> bool:
@@ -42,8 +40,7 @@ def _continue_at(path: str, sequence: int, lock_file: LockFile) -> bool:
         check_alone(path)
         meta = read_meta(path)
         bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, lock_file)
-        precommit = Precommit(path, meta.uuid, create=True)
-        try:
+        with closing(Precommit(path, meta.uuid, create=True)) as precommit:
             if not precommit.has_bodies():
                 precommit.grow(meta.options["precommit"])
             precommit.map()
@@ -54,6 +51,4 @@ def _continue_at(path: str, sequence: int, lock_file: LockFile) -> bool:
                 return False
             segment_bytes = meta.options["segment_bytes"]
             recover_after_power_loss(path, meta.uuid, meta.epoch, precommit, bounds, segment_bytes, NEVER, sequence)
-        finally:
-            precommit.close()
     return True

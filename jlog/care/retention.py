@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -66,8 +67,7 @@ def is_expired(path: str, meta: Meta, at: dual_slot.StoredPosition, retention: R
 def _written_us(path: str, meta: Meta, sequence: int) -> int | None:
     """Returns the time of the clock when this record was written; None where it does not exist yet. The open block has no such
     time: there it is the record's own timestamp."""
-    cursor = Cursor(path, meta.uuid)
-    try:
+    with closing(Cursor(path, meta.uuid)) as cursor:
         cursor.seek(sequence)
         cursor.refresh()
         if not cursor.can_go_on():
@@ -75,8 +75,6 @@ def _written_us(path: str, meta: Meta, sequence: int) -> int | None:
         segment, offset = cursor.place
         block, _ = SegmentFile(path, segment, meta.uuid, check_header=False).block_at(offset, with_body=False)
         return block.clock_us if block is not None else next(RecordIterator(cursor)).timestamp_us
-    finally:
-        cursor.close()
 
 
 def held_bytes(segments: Iterable[Segment], sequences: Iterable[int]) -> list[int]:

@@ -7,6 +7,7 @@ import re
 import time
 from bisect import bisect_right
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -114,11 +115,8 @@ class StatsSource:
         if meta.uuid != self._uuid:  # another journal has been created at the same path
             self._uuid = meta.uuid
             self._forget()
-        cursor = Cursor(self._path, meta.uuid)
-        try:
+        with closing(Cursor(self._path, meta.uuid)) as cursor:
             return self._look(meta, cursor)
-        finally:
-            cursor.close()
 
     def _look(self, meta: Meta, cursor: Cursor) -> Stats:
         stop = JournalEnd(self._path, meta.uuid)
@@ -241,20 +239,14 @@ def _time_at(cursor: Cursor, sequence: int) -> int | None:
 def count_writers(path: str) -> int:
     """Counts the living processes that hold a writer slot. It asks the kernel for ranges of slots and halves them, since few
     slots are taken."""
-    lock_file = LockFile(os.path.join(path, "lock"), writable=False)
-    try:
+    with closing(LockFile(os.path.join(path, "lock"), writable=False)) as lock_file:
         return _count_held(lock_file, *OWNERS)
-    finally:
-        lock_file.close()
 
 
 def writing_processes(path: str) -> list[int]:
     """Returns the ids of the processes that hold a writer slot, as far as this user may know them."""
-    lock_file = LockFile(os.path.join(path, "lock"), writable=False)
-    try:
+    with closing(LockFile(os.path.join(path, "lock"), writable=False)) as lock_file:
         return [int(number) for number in re.findall(r"\d+", lock_file.holders(*OWNERS))]
-    finally:
-        lock_file.close()
 
 
 def is_current(path: str, meta: Meta) -> bool:

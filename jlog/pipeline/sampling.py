@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
@@ -102,15 +103,12 @@ def _partitions(spark: SparkSession, servers: str, topic: str) -> list[tuple[int
     settings.put("bootstrap.servers", servers)
     settings.put("key.deserializer", DESERIALIZER)
     settings.put("value.deserializer", DESERIALIZER)
-    consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
-    try:
+    with closing(jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)) as consumer:
         places = jvm.java.util.ArrayList()
         for one in consumer.partitionsFor(topic):
             places.add(jvm.org.apache.kafka.common.TopicPartition(topic, one.partition()))
         first, end = consumer.beginningOffsets(places), consumer.endOffsets(places)
         return [(place.partition(), first[place], end[place], len(places)) for place in places]
-    finally:
-        consumer.close()
 
 
 def _messages(spark: SparkSession, servers: str, topic: str, ranges: Mapping[str, tuple[int, int]]) -> DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -260,12 +261,9 @@ def put(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
     if not exists(path, kind, name):
         create(path, meta, kind, name, sequence)
         return
-    file = PositionFile(path, meta, kind, name)
-    try:
+    with closing(PositionFile(path, meta, kind, name)) as file:
         file.write(sequence)
         file.sync()
-    finally:
-        file.close()
 
 
 def hold(path: str, meta: Meta, name: str, deadline: Deadline = AT_ONCE) -> PositionFile:
@@ -315,12 +313,9 @@ def _read_now(path: str, meta: Meta, kind: str, name: str, stored: dual_slot.Sto
         file = PositionFile(path, meta, kind, name)
     except LookupError:
         return stored  # removed in the meantime
-    try:
+    with closing(file), suppress(CorruptJournal):
         return file.read_now()
-    except CorruptJournal:
-        return None
-    finally:
-        file.close()
+    return None
 
 
 def lowest(path: str, meta: Meta) -> tuple[PositionFile, int] | None:
@@ -340,22 +335,14 @@ def lowest(path: str, meta: Meta) -> tuple[PositionFile, int] | None:
 
 def is_held(path: str, meta: Meta, name: str) -> bool:
     """Says whether a Reader has the subscriber's name."""
-    try:
-        file = PositionFile(path, meta, SUBSCRIBER, name)
-    except (LookupError, CorruptJournal):
-        return False
-    try:
+    with suppress(LookupError, CorruptJournal), closing(PositionFile(path, meta, SUBSCRIBER, name)) as file:
         return file.is_held_elsewhere
-    finally:
-        file.close()
+    return False
 
 
 def sync_all(path: str, meta: Meta) -> None:
     """Makes every position durable. Called under the table's lock."""
     for kind in (SUBSCRIBER, CHECKPOINT):
         for name in names(path, kind):
-            file = PositionFile(path, meta, kind, name)
-            try:
+            with closing(PositionFile(path, meta, kind, name)) as file:
                 file.sync()
-            finally:
-                file.close()

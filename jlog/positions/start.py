@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -60,10 +61,8 @@ def find_sequence(path: str, meta: Meta, cursor: Ends, start: str | int, *, chec
             if meant is None:
                 raise
             raise CheckpointNotFound(f"{error}; did you mean {meant!r}?") from None
-        try:
+        with closing(file):
             return _before_end(path, cursor, f"checkpoint {start!r}", file.read())
-        finally:
-            file.close()
     if start < 0:
         raise ValueError(f"a sequence must be 0 or more, not {start}")
     end = int(cursor.next_sequence)
@@ -95,8 +94,7 @@ def _before_end(path: str, cursor: Ends, what: str, sequence: int) -> int:
 def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = False) -> int:
     """Returns the sequence of the first record at or after this time, or the end where all are earlier. The indexes' running
     maximum finds the block, and the search goes on inside it."""
-    cursor = Cursor(path, meta.uuid, durable_only=durable_only)
-    try:
+    with closing(Cursor(path, meta.uuid, durable_only=durable_only)) as cursor:
         while True:
             first = cursor.first_sequence
             try:
@@ -105,8 +103,6 @@ def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = Fal
             except (FileNotFoundError, PositionLost):
                 if cursor.first_sequence == first:
                     raise  # else the segment has just been removed
-    finally:
-        cursor.close()
 
 
 def first_at(cursor: Cursor, timestamp_us: int, end: int | None = None) -> int:
@@ -136,8 +132,7 @@ def time_ranges(path: str, meta: Meta, times_us: tuple[int, int]) -> list[Range]
 
     Each segment is looked at by itself, as times go back where a clock was set right at a roll. Where the blocks do not state
     how early their records are, as earlier versions wrote them, or where a block is damaged, the rest of the segment counts."""
-    cursor = Cursor(path, meta.uuid)
-    try:
+    with closing(Cursor(path, meta.uuid)) as cursor:
         while True:
             first = int(cursor.first_sequence)
             try:
@@ -153,8 +148,6 @@ def time_ranges(path: str, meta: Meta, times_us: tuple[int, int]) -> list[Range]
             except FileNotFoundError:
                 if cursor.first_sequence == first:
                     raise  # else the segment has just been removed
-    finally:
-        cursor.close()
 
 
 def _exact(cursor: Cursor, ranges: list[Range], since_us: int) -> list[Range]:

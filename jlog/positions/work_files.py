@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -144,10 +144,8 @@ def window_of(path: str, meta: Meta, name: str) -> dict[str, Any] | None:
         file = PositionFile(path, meta, SUBSCRIBER, name)
     except LookupError:
         return None  # removed in the meantime
-    try:
+    with closing(file):
         return look(path, meta.uuid, name, file.lock_file)
-    finally:
-        file.close()
 
 
 def shared_work(path: str, meta: Meta, name: str, oldest: int, lag: int) -> SharedWork | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from jlog._core.system.lock import AT_ONCE, Deadline
 from jlog.care.passed_segments import PassedSegments
 from jlog.errors import JournalClosed, JournalError, PositionLost
@@ -104,11 +106,8 @@ class Subscriber:
     def rewind(self, name: str, deadline: Deadline) -> None:
         journal, file = self._journal, self._open_file()
         with position_files.table_locked(journal.path, deadline):
-            checkpoint = PositionFile(journal.path, journal.meta, CHECKPOINT, name)
-            try:
+            with closing(PositionFile(journal.path, journal.meta, CHECKPOINT, name)) as checkpoint:
                 sequence = checkpoint.read()
-            finally:
-                checkpoint.close()
             journal.cursor.kept(sequence)
             work_files.forget(journal.path, journal.meta, self.name)
             self._position.write(sequence)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 from jlog._core.format.constants import DUAL_SLOT_OFFSETS, RESERVATION_STRIDE, SEGMENT_HEADER_BYTES
@@ -118,13 +119,10 @@ class Applier:
         sync_directory(self._path)
 
     def _set_position(self, step: SetPosition) -> None:
-        position = PositionFile(self._path, self._meta, step.kind, step.name)
-        try:
+        with closing(PositionFile(self._path, self._meta, step.kind, step.name)) as position:
             self._quarantine.keep(position.path)
             position.write(step.sequence)
             position.sync()
-        finally:
-            position.close()
 
 
 def _write_again(file: str, ranges: tuple[tuple[int, int], ...]) -> None:
@@ -175,8 +173,7 @@ def _write_segment(path: str, uuid: bytes, segment: NewSegment, clock_us: int) -
 
 def _copy_run(path: str, uuid: bytes, segment: NewSegment, run: BlockRun, fd: int, offset: int) -> None:
     assert segment.source is not None
-    file = SegmentFile(path, segment.source, uuid, check_header=False)
-    try:
+    with closing(SegmentFile(path, segment.source, uuid, check_header=False)) as file:
         if segment.source == segment.first_sequence and run.start == offset and not segment.doubtful:
             copy_range(file.fileno(), run.start, run.end, fd, offset)
             return
@@ -186,8 +183,6 @@ def _copy_run(path: str, uuid: bytes, segment: NewSegment, run: BlockRun, fd: in
             content = read_whole(file.fileno(), block.end - block.offset, block.offset)
             at = offset + block.offset - run.start
             write_whole(fd, moved_block(content, uuid, segment.first_sequence, at), at)
-    finally:
-        file.close()
 
 
 def _encode(uuid: bytes, segment: NewSegment, block: NewBlock, offset: int, sequence: int, clock_us: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import closing, suppress
 
 from jlog._core.buffer.precommit import Precommit
 from jlog._core.format.constants import DUAL_SLOT_OFFSETS, NONE, SEGMENT_HEADER_BYTES
@@ -160,8 +161,7 @@ def _segments(path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, 
         names = [name for name, following in pairs if following > bounds.first_sequence]
     for name, following in zip(names, [*names[1:], None], strict=False):
         end = None
-        file = SegmentFile(path, name, uuid, check_header=False)
-        try:
+        with closing(SegmentFile(path, name, uuid, check_header=False)) as file:
             if following is not None:
                 head = heads[following]
                 if head is not None and head.previous is not None and head.previous[0] == name:
@@ -169,8 +169,6 @@ def _segments(path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, 
             elif page is not None and page.current and page.segment == name:
                 end = _open_end(file, page)
             yield _look_at_segment(file, heads[name], end, NONE if following is None else following, progress)
-        finally:
-            file.close()
 
 
 def _read_head(path: str, uuid: bytes, name: int) -> SegmentHead | None:
@@ -182,11 +180,8 @@ def _read_head(path: str, uuid: bytes, name: int) -> SegmentHead | None:
 
 
 def _has_block(path: str, uuid: bytes, name: int) -> bool:
-    file = SegmentFile(path, name, uuid, check_header=False)
-    try:
+    with closing(SegmentFile(path, name, uuid, check_header=False)) as file:
         return any(isinstance(piece, Block) for piece in walk_segment(file, None))
-    finally:
-        file.close()
 
 
 def _look_at_segment(
@@ -268,11 +263,8 @@ def _open_end(file: SegmentFile, page: Page) -> tuple[int, int]:
 def _open_end_of_journal(path: str, uuid: bytes, page: Page | None, segments: tuple[FoundSegment, ...]) -> BlockPlace | None:
     if page is None or not page.current or not segments or segments[-1].segment != page.segment:
         return None
-    file = SegmentFile(path, page.segment, uuid, check_header=False)
-    try:
+    with closing(SegmentFile(path, page.segment, uuid, check_header=False)) as file:
         return page.segment, *_open_end(file, page)
-    finally:
-        file.close()
 
 
 def _recovered_end(
@@ -296,11 +288,8 @@ def _look_at_body(path: str, uuid: bytes, body: Body, segments: tuple[FoundSegme
     runs = [run for segment in segments if segment.segment == body.segment for run in segment.runs]
     if not any(run.start <= body.offset < run.end for run in runs):
         return FoundBody(body, None, 0)
-    file = SegmentFile(path, body.segment, uuid, check_header=False)
-    try:
+    with closing(SegmentFile(path, body.segment, uuid, check_header=False)) as file:
         block, _ = file.block_at(body.offset)
-    finally:
-        file.close()
     image = body.base_time_us.to_bytes(8, "little", signed=True) + body.raw
     if block is None or block.has_state or block.first_sequence != body.first_sequence or not is_longer(image, block):
         return FoundBody(body, None, 0)
@@ -319,14 +308,10 @@ def has_unwritten_records(findings: Findings) -> bool:
     has_body = any((body.segment, body.offset, body.first_sequence) == place for body in page.bodies)
     if not (has_body or page.direct or page.sync_failed):
         return False
-    precommit = Precommit(findings.path, findings.meta.uuid)
-    try:
+    with closing(Precommit(findings.path, findings.meta.uuid)) as precommit, suppress(CorruptJournal):
         precommit.map()
         return only_processes_died(findings.path, findings.meta.uuid, precommit, bounds)
-    except CorruptJournal:
-        return False
-    finally:
-        precommit.close()
+    return False
 
 
 # --- State ---------------------------------------------------------------------------------------------------------------
@@ -341,18 +326,12 @@ class StateReader:
 
     def of_block(self, segment: int, offset: int) -> dict[bytes, bytes]:
         """Returns the state that a whole STATE block holds."""
-        file = SegmentFile(self._path, segment, self._uuid, check_header=False)
-        try:
+        with closing(SegmentFile(self._path, segment, self._uuid, check_header=False)) as file:
             block, _ = file.block_at(offset)
             assert block is not None
             return file.apply_state(block, {})
-        finally:
-            file.close()
 
     def state_after_run(self, segment: int, run: BlockRun, state: dict[bytes, bytes]) -> dict[bytes, bytes]:
         """Returns what the blocks of a run make of `state`."""
-        file = SegmentFile(self._path, segment, self._uuid, check_header=False)
-        try:
+        with closing(SegmentFile(self._path, segment, self._uuid, check_header=False)) as file:
             return file.state_between(run.start, run.end, state)
-        finally:
-            file.close()

@@ -53,23 +53,17 @@ class Segment:
 
     @cached_property
     def first_timestamp_us(self) -> int | None:
-        file = self._file()
-        try:
+        with closing(self._file()) as file:
             for block in file.blocks():
                 if block.records and block.offset < self._written_end:
                     return first_time_of(file, block)
             return None
-        finally:
-            file.close()
 
     @cached_property
     def last_timestamp_us(self) -> int | None:
-        file = self._file()
-        try:
+        with closing(self._file()) as file:
             last = self._last_block(file)
             return None if last is None else last_time_of(file, last)
-        finally:
-            file.close()
 
     @property
     def written_us(self) -> int | None:
@@ -104,11 +98,8 @@ class Segment:
             return None
 
     def _newest_block(self) -> Block | None:
-        file = self._file()
-        try:
+        with closing(self._file()) as file:
             return self._last_block(file)
-        finally:
-            file.close()
 
     def _last_block(self, file: SegmentFile) -> Block | None:
         """Returns the last block with records."""

@@ -15,11 +15,8 @@ def read_state(path: str, uuid: bytes, cursor: Cursor) -> dict[bytes, bytes]:
     while True:
         place = segment, offset, _ = cursor.end_place
         try:
-            file = SegmentFile(path, segment, uuid)
-            try:
+            with closing(SegmentFile(path, segment, uuid)) as file:
                 return dict(file.state_before(offset))
-            finally:
-                file.close()
         except (CorruptJournal, FileNotFoundError):
             if cursor.end_place == place:
                 raise  # else another file has the segment's name by now, or retention has removed it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -205,12 +206,9 @@ class SharedSubscriber:
     def _sync_journal(self, following: int, deadline: Deadline) -> None:
         """Makes the finished records durable before the copy says that they are finished."""
         path = self._journal.path
-        durable = Cursor(path, self._journal.meta.uuid, durable_only=True)
-        try:
+        with closing(Cursor(path, self._journal.meta.uuid, durable_only=True)) as durable:
             if durable.next_sequence >= following:
                 return
-        finally:
-            durable.close()
         with attached(path, deadline) as attachment:
             if attachment.durable_end < following:
                 attachment.sync(deadline)

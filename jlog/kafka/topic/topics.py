@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 
@@ -179,11 +180,8 @@ class TopicJournal:
         checkpoints.remove(name)
 
     def _commit(self, name: str, offset: int) -> None:
-        consumer = groups.consumer_of(self._partition, name)
-        try:
+        with closing(groups.consumer_of(self._partition, name)) as consumer:
             groups.commit(consumer, self._partition, name, offset)
-        finally:
-            consumer.close()
 
     def _check_free(self, name: str) -> None:
         check_name(name, "subscriber")
