@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from jlog._core.system.durable import sync_directory
 from jlog._core.system.file import OpenFile
 from jlog.errors import CorruptJournal, JournalError, JournalExists
+from jlog.flow.options import nothing
 from jlog.journal import Journal
 from jlog.libjlog.format import (
     ALMOST_SAFE,
@@ -54,10 +55,6 @@ class ExportResult:
     times: int = 0
     gaps: int = 0
     long_names: list[str] = field(default_factory=list)  # subscribers that are left out
-
-
-def nothing(_: object) -> None:
-    pass
 
 
 def export_journal(

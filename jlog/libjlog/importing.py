@@ -14,6 +14,7 @@ from jlog._core.format.checksum import crc32c
 from jlog._core.records.encode import EncodedRecords
 from jlog._core.system.lock import LockFile
 from jlog.errors import JournalError, JournalNotFound
+from jlog.flow.options import nothing
 from jlog.flow.stop import Stop, Stopped
 from jlog.journal import Journal
 from jlog.libjlog.flushed import flush_begin
@@ -38,10 +39,6 @@ class ImportResult:
     records: int = 0
     damage: int = 0  # damaged places
     subscribers: int = 0
-
-
-def nothing(_: Any) -> None:
-    pass
 
 
 class Import:

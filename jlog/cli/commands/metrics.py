@@ -10,8 +10,7 @@ import click
 from jlog.cli.arguments.parameters import DIRECTORY, checked
 from jlog.cli.exits import FAILED
 from jlog.cli.service import notify
-
-ENDING = (signal.SIGINT, signal.SIGTERM)
+from jlog.cli.signals import ENDING
 
 
 @click.command()

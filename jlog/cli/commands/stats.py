@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HEADER_EVERY = 20  # lines
+HEADINGS = ("time", "rec/s", "bytes/s", "flush/s", "sync/s", "roll/s", "wait/s", "wr", "max lag", "size")
 LINE = "{:<8} {:>8} {:>10} {:>8} {:>7} {:>7} {:>8} {:>4} {:>9} {:>10}"
 
 
@@ -118,20 +119,7 @@ def print_rates(journal: jlog.Journal, interval: float) -> None:
     for line, found in enumerate(_looks(journal, interval)):
         now = time.monotonic()
         if line % HEADER_EVERY == 0:
-            click.echo(
-                LINE.format(
-                    "time",
-                    "rec/s",
-                    "bytes/s",
-                    "flush/s",
-                    "sync/s",
-                    "roll/s",
-                    "wait/s",
-                    "wr",
-                    "max lag",
-                    "size",
-                )
-            )
+            click.echo(LINE.format(*HEADINGS))
         moved = rates(before, found, now - looked) if before else None
         click.echo(_rates_line(found, moved))
         before, looked = found, now
