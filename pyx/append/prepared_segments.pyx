@@ -24,6 +24,10 @@ from jlog._core.segments.build import segment_start
 from jlog.system.files import open_error
 
 
+cdef extern from "<unistd.h>" nogil:
+    int unlinkat(int directory, const char *name, int flags)
+
+
 cdef class PreparedSegments:
     def __init__(self, WritingProcess process not None, LiveState state not None):
         self.process = process
@@ -139,10 +143,7 @@ cdef class PreparedSegments:
         if prepared.fd >= 0:
             jlog_close_file(prepared.fd, &prepared.file)
             if self.process is not None and self.process.locks.file is not None and self.process.locks.file.is_open():
-                try:
-                    os.unlink(prepared.name, dir_fd=self.process.descriptors.directory)
-                except OSError:
-                    pass  # the next owner of the slot removes it
+                unlinkat(self.process.descriptors.directory, prepared.name, 0)  # else the next owner of the slot removes it
         free(prepared.start)
         free(prepared)
 

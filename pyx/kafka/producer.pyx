@@ -3,6 +3,8 @@
 from collections import namedtuple
 
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.dict cimport PyDict_Next
+from cpython.object cimport PyObject
 from cython cimport no_gc_clear
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -213,8 +215,10 @@ cdef class Producer(Client):
         return found
 
     cdef void let_go(self) noexcept:
-        for known in self.topics.values():
-            self.calls.topic_destroy(<rd_kafka_topic_t *> <size_t> known)
+        cdef Py_ssize_t at = 0
+        cdef PyObject *known
+        while PyDict_Next(self.topics, &at, NULL, &known):  # an iterator would need memory
+            self.calls.topic_destroy(<rd_kafka_topic_t *> <size_t> <object> known)
         self.topics.clear()
 
 

@@ -92,7 +92,7 @@ cdef class WritingProcess:
     cdef uint64_t buffered_bytes(self) noexcept:
         """Returns how many bytes the blocks that are not in their segment yet will take there, uncompressed."""
         cdef jlog_slot first = jlog_first_unwritten(self.buffer.page), last = jlog_open_slot(self.buffer.page)[0]
-        before = last.offset - first.offset if first.segment == last.segment and first.offset < last.offset else 0
+        cdef uint64_t before = last.offset - first.offset if first.segment == last.segment and first.offset < last.offset else 0
         return before + block_bytes(&last)
 
     cdef close(self):

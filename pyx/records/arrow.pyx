@@ -222,14 +222,18 @@ cdef class StreamSource:
 
     cdef int failed(self, error) noexcept:
         """Notes the error for the consumer, and returns its code. Every later step fails in the same way: where the iterator
-        ends after an error, the consumer would take that for the end of the records."""
-        self.error = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+        ends after an error, the consumer would take that for the end of the records. An error whose text cannot be made, as
+        without memory, has none."""
         self.code = errno.EINVAL if isinstance(error, ValueError) else errno.EIO
         if isinstance(error, MemoryError):
             self.code = errno.ENOMEM
         if isinstance(error, KeyboardInterrupt):
             self.code = errno.EINTR
             PyErr_SetInterrupt()  # raised again by the first Python code that runs in the main thread
+        try:
+            self.error = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+        except Exception:
+            self.error = None
         return self.code
 
 

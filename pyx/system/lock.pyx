@@ -68,9 +68,8 @@ RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writer
 OWNERS = OWNERS_BYTE, JLOG_OWNERS_MAX  # byte range of the writer slots
 POLL_SECONDS = 0.005
 DYING_SECONDS = 5  # for so long the kernel may still take down a process that has freed one lock and not the other yet
-SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # locks that a call from the garbage collector may need too
-_held = 0  # locks of SHARED that this process holds now
-_held_process = 0  # token of the process to which `_held` belongs; a forked child begins at 0
+cdef int _held = 0  # ranges that this process holds now of those that a call from the garbage collector may need too
+cdef uint64_t _held_process = 0  # token of the process to which `_held` belongs; a forked child begins at 0
 cdef dict holders = {}  # (path of a lock file, start of a range): (token of the process, thread) that took it last
 _deferred = []  # calls that wait until no such lock is held
 
@@ -402,6 +401,10 @@ cdef int open_for_locks(path, int flags, jlog_identity *file) except -1:
     return fd
 
 
+cdef bint is_shared(uint64_t start) noexcept:
+    return start == OPEN_BYTE or start == BOUNDS_BYTE
+
+
 cdef class _Held:
     """A context in which a range is held. A close() meanwhile closes the file once the range is given back."""
 
@@ -424,15 +427,17 @@ cdef class _Held:
             if not self._lock_file.acquire(self._start, self._size, timeout=self._deadline.left()):
                 raise self._locked(f"another process{self._lock_file.holders(self._start, self._size)}")
         except BaseException:
-            self._lock_file.end_use()
-            if self._mutex is not None:
-                self._mutex.give()
+            try:
+                self._lock_file.end_use()
+            finally:
+                if self._mutex is not None:
+                    self._mutex.give()
             raise
         global _held, _held_process
         if _held_process != jlog_process_token()[0]:
             _held, _held_process = 0, jlog_process_token()[0]
             _deferred.clear()
-        _held += self._start in SHARED
+        _held += is_shared(self._start)
 
     def give(self):
         cdef int error = self._lock_file.give(self._start, self._size)
@@ -442,7 +447,7 @@ cdef class _Held:
         finally:
             if self._mutex is not None:
                 self._mutex.give()
-            _held -= self._start in SHARED
+            _held -= is_shared(self._start)
         if error != 0:
             raise OSError(error, os.strerror(error), self._lock_file.path)
         while _deferred and not _held:

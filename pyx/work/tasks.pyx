@@ -61,7 +61,7 @@ cdef class TaskSource(TaskHolder):
 
     cdef Cursor again  # reads records that are handed out again
     cdef int64_t lease_us
-    cdef object owed  # the error that the next call raises
+    cdef object owed  # the error that the next call raises; also the PositionLost that is raised now
     cdef object reading  # held by the thread that uses the cursors
     cdef public bint stopped  # take() waits no more
     cdef readonly bint is_full  # the last look has found new records, and no room for them
@@ -121,13 +121,14 @@ cdef class TaskSource(TaskHolder):
         try:
             window.check()
             if self.owed is not None:
-                error, self.owed = self.owed, None
-                raise error
+                raise self.owed
             self.look_in_turn(tasks, most)
         except Exception as error:
             if not tasks:
+                if error is self.owed:
+                    self.owed = None
                 raise
-            if not isinstance(error, MemoryError):  # that says nothing about the next call
+            if self.owed is None and not isinstance(error, MemoryError):  # that says nothing about the next call
                 self.owed = error  # the tasks come first, and the next call raises it
         except BaseException:
             for task in tasks:
@@ -255,7 +256,7 @@ cdef class TaskSource(TaskHolder):
                 if not found:
                     raise ValueError(f"{self.again.path} ends before the record {task.sequence}, which a worker has taken")
             except PositionLost as error:
-                self.window.drop_before(first_kept(error), keep_taken=True)
+                self.drop_told(first_kept(error), error)
                 raise
             if blocks.sequence != task.sequence:
                 self.finish(task)
@@ -266,6 +267,13 @@ cdef class TaskSource(TaskHolder):
             return True
         finally:
             end_use(self.again)
+
+    cdef int drop_told(self, uint64_t first, error) except -1:
+        """Finishes the records that are lost, as the error says. Where another error comes in between, for want of memory or of
+        room for the position, a later call raises this one."""
+        self.owed = error
+        self.window.drop_before(first, keep_taken=True)
+        return 0
 
     cdef bint load(self) except -1:
         """Loads the next records that nobody has passed, as far as they are published. Returns False if there are none."""
@@ -285,7 +293,7 @@ cdef class TaskSource(TaskHolder):
             except PositionLost as error:
                 first = first_kept(error)
                 if first > following:
-                    self.window.drop_before(first, keep_taken=True)
+                    self.drop_told(first, error)
                     self.seek(first)
                     raise
                 self.seek(following)  # other workers have passed what was removed

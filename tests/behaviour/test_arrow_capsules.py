@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 import weakref
+from types import SimpleNamespace
 
 import duckdb
 import pandas
@@ -15,6 +16,7 @@ import jlog
 from behaviour.arrow_columns import HEADERS, SCHEMA
 from behaviour.journals import SMALL, damage_block, fill, records, values
 from elsewhere import python
+from jlog._core.records import arrow as core
 
 TEXT_MAP = pyarrow.map_(pyarrow.string(), pyarrow.string())
 LIBRARIES = {
@@ -45,6 +47,20 @@ def test_every_library_reads_a_reader_to_the_end(path, writer, library):
         assert (reader.position, LIBRARIES[library](reader)) == (300, [])
         writer.append(b"more")
         assert LIBRARIES[library](reader) == [b"more"]
+
+
+def test_an_error_whose_text_cannot_be_made_is_not_the_end_of_a_stream():
+    class Unspeakable(Exception):
+        def __str__(self):
+            raise MemoryError
+
+    def batches():
+        raise Unspeakable
+        yield
+
+    stream = SimpleNamespace(__arrow_c_stream__=lambda requested_schema=None: core.stream_of((), batches()))
+    with pytest.raises(OSError, match=r"^$"):
+        pyarrow.RecordBatchReader.from_stream(stream).read_all()
 
 
 def test_asking_for_a_stream_or_its_schema_and_releasing_it_move_nothing(path, writer):

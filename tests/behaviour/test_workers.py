@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import shutil
 import threading
 
@@ -734,6 +735,25 @@ def test_a_removed_record_that_is_free_again_raises_position_lost_once(path):
         with pytest.raises(jlog.PositionLost):
             worker.take(timeout=0)
         assert worker.committed >= jlog.Journal(path).first_sequence
+        assert worker.take(timeout=0)
+
+
+def test_a_loss_is_told_by_the_next_take_where_the_position_cannot_be_written(path):
+    fill(path, 300, **SMALL, retention=jlog.Retention(keep_for_subscribers=False, max_bytes=16 << 10))
+    with open_worker(path) as worker:
+        finish_all(worker)
+        with jlog.Writer(path) as writer:
+            for _ in range(40):
+                writer.extend([b"x" * 100] * 50)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+            with pytest.raises(OSError, match="File too large"):
+                worker.take(timeout=0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with pytest.raises(jlog.PositionLost):
+            worker.take(timeout=0)
         assert worker.take(timeout=0)
 
 

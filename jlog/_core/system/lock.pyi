@@ -7,7 +7,6 @@ POLL_SECONDS: float
 RANGES: dict[str, int]
 DYING_SECONDS: float
 OWNERS: tuple[int, int]
-SHARED: tuple[int, ...]
 
 def when_nothing_is_held(call: Callable[[], object]) -> None: ...
 def current_process_token() -> int: ...
