@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from datetime import datetime, timezone
@@ -130,14 +131,18 @@ def test_what_is_wrong_is_told_in_its_exit_code(app: Path, arguments: list[str],
     assert "Traceback" not in found.err
 
 
-def test_ctrl_c_ends_a_statement_that_would_take_hours(app: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_statement_that_would_take_hours(app: Path, tmp_path: Path, number: int, code: int) -> None:
+    spilled = tmp_path / "spilled"
+    spilled.mkdir()
     statement = (
         f"COPY (SELECT 1) TO '{tmp_path}/begun'; SELECT count(*) FROM range(1000000000000) t(i), app WHERE i % 7 = sequence"
     )
-    process = start("sql", statement, f"app={app}")
+    process = start("sql", statement, f"app={app}", env={**os.environ, "TMPDIR": str(spilled)})
     begun = threading.Event()
     while not (tmp_path / "begun").exists() and process.poll() is None:
         begun.wait(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     process.communicate(timeout=HUNG_SECONDS)
-    assert process.returncode == 130
+    assert process.returncode == code
+    assert not list(spilled.iterdir())

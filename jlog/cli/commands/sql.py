@@ -16,6 +16,7 @@ from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.exits import DAMAGED
 from jlog.cli.records.past_damage import report_damage
 from jlog.cli.records.rows import writer_of
+from jlog.cli.signals import ended_orderly
 from jlog.cli.terminal.output import binary_stdout
 from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import JournalError
@@ -106,7 +107,7 @@ def _run(statement: str, scans: dict[str, Scan], format_name: str, output: str |
 
     from jlog.query.duckdb_plan import connected
 
-    with ExitStack() as stack:
+    with ended_orderly(), ExitStack() as stack:
         spilled = stack.enter_context(tempfile.TemporaryDirectory(prefix="jlog-sql-"))
         connection = stack.enter_context(connected(spilled))
         part = stack.enter_context(nullcontext() if output is None else _appearing(output))
