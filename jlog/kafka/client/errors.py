@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,10 @@ from jlog.errors import JournalError, JournalNotFound
 from jlog.flow.ends import Retry, Unsettled
 
 if TYPE_CHECKING:
+    from jlog.flow.stop import Stop
     from jlog.kafka.client.settings import Settings
+
+CALL_SECONDS = 0.2  # of one call that is repeated, so that Ctrl-C and a request to stop are heard
 
 
 class BrokerError(JournalError):
@@ -110,6 +114,20 @@ def told(what: str, settings: Settings, needs: str = "") -> Iterator[None]:
         yield
     except KafkaException as error:
         raise as_ours(error, what, settings, needs) from None
+
+
+def until_done(call: Callable[[float], object], stop: Stop, seconds: float = float("inf")) -> None:
+    """Repeats a call of the client after a time-out, which makes the client go on with it. Raises Stopped when the time to stop
+    is over, and the error of a time-out after so many seconds."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            call(stop.slice(CALL_SECONDS))
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > until:
+                raise
+        else:
+            return
 
 
 def as_ours(error: KafkaException, what: str, settings: Settings, needs: str = "") -> Exception:

@@ -28,6 +28,7 @@ from jlog.kafka.client.errors import (
     is_fenced,
     told,
     unsettled,
+    until_done,
 )
 from jlog.kafka.client.settings import LOGGER, TRANSACTIONAL, Settings
 
@@ -102,7 +103,7 @@ class Transactions:
         self._begun = False
         # The claim comes before the fence. So an instance that is fenced finds the newer claim, and never fences back.
         self._claims.claim()
-        self._until_done(self._producer.init_transactions, "beginning transactions", time.monotonic() + START_SECONDS)
+        self._until_done(self._producer.init_transactions, "beginning transactions", START_SECONDS)
         self._claims.check()  # an instance that has claimed since may have been fenced by this one: it begins again
 
     def check_partitions(self, partitions: int) -> None:
@@ -188,7 +189,7 @@ class Transactions:
         # A refused batch leaves a gap in the numbers by which the broker knows this producer's batches.
         is_sound = self._failure is None
         self._failure = self._refused = None
-        self._until_done(self._producer.abort_transaction, "aborting a transaction", time.monotonic() + ABORT_SECONDS)
+        self._until_done(self._producer.abort_transaction, "aborting a transaction", ABORT_SECONDS)
         self._begun = False
         if not is_sound:
             self.drop()
@@ -224,16 +225,11 @@ class Transactions:
         if self._failure is not None:
             raise self.what_failed(KafkaException(self._failure), f"producing to topic {self._failed_topic}")
 
-    def _until_done(self, call: Callable[[float], Any], what: str, until: float = float("inf")) -> None:
-        """Repeats a call of the client after a time-out: the client then goes on with it."""
-        while True:
-            try:
-                call(self._stop.slice(0.5))
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > until:
-                    raise self.what_failed(error, what) from None
-            else:
-                return
+    def _until_done(self, call: Callable[[float], Any], what: str, seconds: float = float("inf")) -> None:
+        try:
+            until_done(call, self._stop, seconds)
+        except KafkaException as error:
+            raise self.what_failed(error, what) from None
 
     def what_failed(self, error: Exception, what: str) -> Exception:
         """Returns the error to raise: Refused, Fenced, TopicChanged or BrokerError; Retry for any other."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from operator import index
@@ -15,8 +14,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from jlog.errors import JournalError, RecordTooLarge
 from jlog.flow.records import NewRecord
+from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import ANSWER_SECONDS
-from jlog.kafka.client.errors import REFUSED, BrokerError, at_once, code_of, not_allowed, told
+from jlog.kafka.client.errors import REFUSED, BrokerError, at_once, code_of, not_allowed, told, until_done
 from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
 from jlog.kafka.client.settings import TRANSACTIONAL, Config
 from jlog.kafka.client.url import parse
@@ -73,25 +73,15 @@ class TopicWriter(Opened):
     ) -> None:
         if exclusive:
             raise ValueError("a topic cannot have one writer alone; leave exclusive=True to journals")
-        self._arguments = {
-            "create": create,
-            "partitions": partitions,
-            "replication_factor": replication_factor,
-            "transactional": transactional,
+        making = {"create": create, "partitions": partitions, "replication_factor": replication_factor}
+        settings: dict[str, Any] = {
             "compression": compression,
             "segment_bytes": segment_bytes,
             "roll": roll,
             "retention": retention,
-            "codec": codec,
-            "config": config,
-            "config_file": config_file,
         }
-        making = {
-            "partitions": partitions,
-            "replication_factor": replication_factor,
-            "create": create,
-            "config": topic_config(compression, segment_bytes, roll, retention),
-        }
+        others = {"transactional": transactional, "codec": codec, "config": config, "config_file": config_file}
+        self._arguments = {**making, **settings, **others}
         self._codec = check_codec(codec, "encode")
         super().__init__(parse(url))
         self._lock = threading.RLock()
@@ -99,7 +89,7 @@ class TopicWriter(Opened):
         self._transactional = transactional
         self._begun = False
         with at_once():
-            self._partition = Partition(url, config, config_file, making)
+            self._partition = Partition(url, config, config_file, {**making, "config": topic_config(**settings)})
             self._rules = Rules(self._partition.cluster.config(self._partition.name))
             self._producer = self._start(compression)
 
@@ -119,7 +109,7 @@ class TopicWriter(Opened):
         with told("opening a writer", settings, f"Write on transactional id {more.get('transactional_id')}"):
             producer = Producer({**settings.for_producer(**more), "on_delivery": self._delivered})
             if self._transactional:
-                _until_done(producer.init_transactions, START_SECONDS)
+                until_done(producer.init_transactions, Stop(), START_SECONDS)
             # Otherwise the first flush waits until the client asks for the partition's leader by itself, half a second later.
             producer.list_topics(self._partition.name, ANSWER_SECONDS)
         return producer
@@ -301,10 +291,10 @@ class TopicWriter(Opened):
         producer = self._producer
         try:
             with told("committing a transaction", self._partition.settings):
-                _until_done(producer.commit_transaction, COMMIT_SECONDS)
+                until_done(producer.commit_transaction, Stop(), COMMIT_SECONDS)
         except BaseException as error:
             with suppress(KafkaException):  # otherwise the brokers give the transaction up by themselves
-                _until_done(producer.abort_transaction, ABORT_SECONDS)
+                until_done(producer.abort_transaction, Stop(), ABORT_SECONDS)
             if isinstance(error, JournalError):
                 self._raise_if_failed()
             raise
@@ -323,19 +313,6 @@ class TopicWriter(Opened):
         if failure.code() == KafkaError._MSG_TIMED_OUT:
             text += f": {self._partition.cluster.why_late(self._partition.name)}"
         raise BrokerError(text, failure.code())
-
-
-def _until_done(call: Callable[[float], Any], seconds: float) -> None:
-    """Repeats a call of the client after a time-out, which makes it go on."""
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            call(SLICE_SECONDS)
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > until:
-                raise
-        else:
-            return
 
 
 def _bytes(value: Any, what: str) -> bytes | None:
