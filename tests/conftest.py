@@ -23,6 +23,7 @@ from filesystems import CannotMount, fast_disk, mounted
 from processes.children import Child, Raised, run_within
 from processes.forkserver import fork_server
 from s3 import s3  # noqa: F401
+from scheduling import WAITING_WORKERS, BesideWaiting, busy_workers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,8 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Returns two workers more than there are cores: the groups that take the longest, Spark's and Kafka's, mostly wait."""
-    return len(os.sched_getaffinity(0)) + 2
+    return busy_workers() + WAITING_WORKERS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> BesideWaiting | None:
+    return BesideWaiting(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
