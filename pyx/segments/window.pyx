@@ -65,7 +65,7 @@ cdef class ReadAhead:
 
     cdef int read(self, SegmentFile file, uint64_t offset, uint64_t open_offset, uint64_t needed) except -1:
         """Reads from this offset on. The bytes at the open block's place may still change, and are left out."""
-        cdef uint64_t size = max(needed, WINDOW_BYTES), kept = 0
+        cdef uint64_t size = max(needed, WINDOW_BYTES), kept = 0, room
         cdef int64_t got
         cdef uint8_t *larger
         if offset + size > open_offset:
@@ -73,14 +73,15 @@ cdef class ReadAhead:
         if self.segment == file.segment and self.offset <= offset < self.offset + self.size:
             kept = self.offset + self.size - offset  # closed blocks never change
         if size > self.room:
-            larger = <uint8_t *> malloc(size)
+            room = max(size, 2 * self.room)  # new memory costs page faults: not again for each block that is a little larger
+            larger = <uint8_t *> malloc(room)
             if larger == NULL:
                 raise MemoryError
             if kept:
                 memcpy(larger, self.data + (offset - self.offset), kept)
             free(self.data)
             self.data = larger
-            self.room = size
+            self.room = room
         elif kept:
             memmove(self.data, self.data + (offset - self.offset), kept)
         self.segment, self.offset, self.size = file.segment, offset, kept

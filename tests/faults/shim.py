@@ -24,14 +24,9 @@ KINDS = (
 )  # fmt: skip
 # CPython raises RuntimeError without memory for a lock or a thread. It raises SystemError where it has lost the exception of a
 # Python function for want of memory; losing.py shows that without jlog. Where compiled code has lost one, the text names a
-# method or a cyfunction: that is an error of jlog's. Window.open() only passes on what open_file() has lost, where the file is
-# missing.
+# method or a cyfunction: that is an error of jlog's.
 NO_LOCK = re.compile("can't ")
-LOST = re.compile(
-    "error return without exception set"
-    "|(<function .* at 0x[0-9a-f]+>|<method 'open' of 'jlog._core.work.window.Window' objects>)"
-    " returned NULL without setting an exception"
-)
+LOST = re.compile("error return without exception set|<function .* at 0x[0-9a-f]+> returned NULL without setting an exception")
 SHORT = 0  # in place of an errno: less is transferred than was asked for
 
 

@@ -153,6 +153,24 @@ def reopen(root: Path, *, without_window: bool = False) -> None:
         assert without_window or not told.lines, (at, count, told.lines)
 
 
+def subscribe(root: Path) -> None:
+    """A name that is opened without memory can be opened again, where it was. Compiled code calls Python functions for that, of
+    which one raises: no worker has left a window."""
+    path = str(root / "j")
+    with jlog.Writer(path) as writer, jlog.Reader(path, "work") as reader:
+        writer.extend([b"%d" % number for number in range(3)])
+        reader.read(1)
+        reader.commit()
+    most = allocations(lambda: jlog.Reader(path, "work").close())
+    for at, count in faults(most):
+        found = starved(lambda: jlog.Reader(path, "work"), at, count)
+        if isinstance(found, jlog.Reader):
+            found.close()
+        found = None
+        with jlog.Reader(path, "work") as reader:
+            assert reader.position == 1, (at, count)
+
+
 def close(root: Path) -> None:
     """A close that had no memory lets go of the journal, and the next one waits for nobody."""
     for at, count in faults():
@@ -196,6 +214,7 @@ CALLS: dict[str, Callable[[Path], None]] = {
     "reject": reject,
     "reopen a worker": reopen,
     "reopen a worker without its window": lambda root: reopen(root, without_window=True),
+    "subscribe": subscribe,
     "take": take,
 }
 
