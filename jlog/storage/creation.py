@@ -37,7 +37,8 @@ def opened_alone(path: str, deadline: Deadline, *, make: bool = False) -> Iterat
     missing, and raises JournalExists where files of others are in it."""
     while True:
         if make:
-            os.makedirs(path, exist_ok=True)
+            with suppress(FileExistsError):  # it was deleted between two steps of makedirs()
+                os.makedirs(path, exist_ok=True)
         held = lock_file = None
         try:
             held = HeldPath(path)

@@ -72,7 +72,7 @@ def _text_of(path: str) -> bytes:
         message = f"{path} {what}: there is no journal; `jlogtool create` or jlog.Writer creates one"
         if is_there(file_in(path, DELETED)):
             message = f"{path} was a journal, and its deletion was cut short: delete it again, or create a journal there"
-        elif os.path.isdir(path) and any(entry.endswith(".seg") for entry in os.listdir(path)):
+        elif any(entry.endswith(".seg") for entry in _names_in(path)):
             message = f"{name} is missing, but segments are there; `jlogtool repair` creates it anew from them"
         raise JournalNotFound(message, path) from None
     except NotADirectoryError:
@@ -88,6 +88,13 @@ def hold_journal(path: str) -> tuple[HeldPath, Meta]:
         read_meta(path)  # says what is missing
         raise
     return held, read_meta(held)
+
+
+def _names_in(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def parse_meta(text: bytes, name: str) -> Meta:

@@ -24,6 +24,7 @@ from jlog.system import filesystem
 from jlog.system.files import file_in, names_in, share
 
 _UNFINISHED = re.compile(r"next\.([0-9]{1,4})\.")  # prepared_segments.pyx gives them these names
+_UNFINISHED_META = ".journal.meta"  # as storage/meta.py names it
 
 
 cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) except -1:
@@ -32,11 +33,11 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
     cdef Options options
     cdef bint alone, rewritten_after_failed_sync = False
     cdef uint64_t wanted
-    filesystem.check_local(process.path)
     try:
+        filesystem.check_local(process.path)
         process.locks.file = operations.life.lock_file = LockFile(file_in(process.path, "lock"))
     except FileNotFoundError:
-        process.path.check()  # it may have been deleted since its path was looked up
+        refuse_gone(operations)
         raise
     process.directory_lock = DirectoryLock(process.path)
     process.descriptors.directory = process.path.descriptor()
@@ -71,6 +72,18 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
     return ALONE_AFTER_FAILED_SYNC if rewritten_after_failed_sync else ALONE if alone else BESIDE_OTHERS
 
 
+cdef int refuse_gone(Operations operations) except -1:
+    """Raises JournalMoved or JournalNotFound if the journal was deleted or moved since its path was looked up."""
+    operations.process.path.check()
+    uuid, _, _ = operations.policy.read(operations.process.path)
+    if uuid != operations.process.uuid:
+        raise was_deleted(operations.process)
+
+
+cdef was_deleted(WritingProcess process):
+    return JournalMoved(f"{process.path} was deleted while it was being opened; open it again")
+
+
 cdef int refuse_deleted(WritingProcess process) except -1:
     """Raises JournalMoved if the journal was deleted or moved while this waited for the open lock. The file whose range this
     process has locked may lie in no directory any more, and others lock another one."""
@@ -80,7 +93,7 @@ cdef int refuse_deleted(WritingProcess process) except -1:
             return 0
     except FileNotFoundError:
         pass
-    raise JournalMoved(f"{process.path} was deleted while it was being opened; open it again")
+    raise was_deleted(process)
 
 
 cdef int refuse_second_names(WritingProcess process) except -1:
@@ -145,10 +158,10 @@ cdef int take_slot(Operations operations) except -1:
 
 
 cdef int remove_unfinished(WritingProcess process, bint alone) except -1:
-    """Removes the files that a killed process was making in this slot. If no other process writes, it does so for every
-    slot."""
+    """Removes the files that a killed process was making in this slot, or in every slot if no other process writes. A
+    `journal.meta` is made under the open lock, which is held."""
     for name in names_in(process.path):
         slot = _UNFINISHED.match(name)
-        if slot and (alone or int(slot[1]) == process.locks.slot):
+        if name == _UNFINISHED_META or slot and (alone or int(slot[1]) == process.locks.slot):
             os.unlink(name, dir_fd=process.descriptors.directory)
     return 0

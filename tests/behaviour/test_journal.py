@@ -353,6 +353,15 @@ def test_delete_removes_what_killed_processes_have_left(path):
     assert not path.exists()
 
 
+def test_the_next_writer_removes_a_meta_that_a_killed_process_has_begun(path):
+    with jlog.Writer(path):
+        (path / ".journal.meta").touch()
+        jlog.Writer(path).close()  # beside the other one, in one process, it opens nothing
+        assert (path / ".journal.meta").exists()
+    jlog.Writer(path).close()
+    assert not (path / ".journal.meta").exists()
+
+
 def test_delete_keeps_files_of_the_user(path):
     mine = {"next.steps", "next.txt", "next.1", "next.1.2.txt", ".journal.meta.orig", "notes"}
     jlog.Journal.create(path)

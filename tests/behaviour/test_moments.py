@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import random
 import sys
 import threading
@@ -14,6 +16,7 @@ import pytest
 import jlog
 from behaviour.journals import fill, values
 from elsewhere import run_python
+from jlog.system import filesystem
 from patience import HUNG_SECONDS, wait_until
 
 # A handler makes calls that need the locks of the call that it has interrupted.
@@ -154,3 +157,37 @@ def test_a_journal_that_is_deleted_while_others_create_it_is_there_or_not(path: 
     assert values(path)[-1] == b"last"
     jlog.Journal.delete(path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("is_created", [False, True])
+def test_a_writer_creates_a_journal_that_is_deleted_while_it_opens_it(path: Path, monkeypatch, is_created) -> None:
+    """If another one has been created meanwhile, it opens that."""
+    check = filesystem.check_local
+
+    def delete(given: str) -> None:
+        monkeypatch.setattr(filesystem, "check_local", check)
+        jlog.Journal.delete(path)
+        if is_created:
+            jlog.Journal.create(path)
+        check(given)
+
+    jlog.Journal.create(path)
+    monkeypatch.setattr(filesystem, "check_local", delete)
+    with jlog.Writer(path) as writer:
+        writer.append(b"x")
+    assert values(path) == [b"x"]
+
+
+def test_a_directory_that_is_deleted_while_it_is_created_is_created_again(path: Path, monkeypatch) -> None:
+    makedirs, calls = os.makedirs, []
+
+    def make(given: str, **more: bool) -> None:
+        calls.append(given)
+        if len(calls) == 1:  # as makedirs() does it where the directory goes between its two steps
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), given)
+        makedirs(given, **more)
+
+    monkeypatch.setattr(os, "makedirs", make)
+    with jlog.Writer(path) as writer:
+        writer.append(b"x")
+    assert len(calls) == 2
