@@ -13,10 +13,11 @@ import pytest
 
 ALL = "run also what takes long: every kill, every state of the models, every moment of a power loss"
 CHANGED = "run of what takes long the tests that belong to the code that has changed since the branch began"
-FILES_MAX = 30  # what belongs to a change of more files takes longer than CI may; the weekly run has it
 LIMIT_SECONDS = 1_800  # for each exhaustive test, against hanging; the limit of pyproject.toml is too short for some
 ROOT = Path(__file__).resolve().parents[1]
 # The exhaustive tests of each part of the code, as far as they take ten minutes together. A changed file of tests runs its own.
+# Those of more than PARTS_MAX parts take longer than CI may. The weekly run runs them all.
+PARTS_MAX = 4
 TESTS_OF = {
     "pyx/buffer/": ["tests/model", "tests/processes/test_stopped.py"],
     "pyx/append/": ["tests/model", "tests/processes"],
@@ -61,19 +62,17 @@ def learn(config: pytest.Config) -> None:
 
 
 def tests_of(changed: Iterable[str]) -> set[str]:
-    """Returns the files and directories of tests that belong to these files."""
-    found = set()
-    for name in changed:
-        found.update(*(tests for code, tests in TESTS_OF.items() if name.startswith(code)))
-        if name.startswith("tests/"):
-            found.add(name)
-    return found
+    """Returns the files and directories of tests that belong to these files; none if they concern more than PARTS_MAX parts."""
+    names = list(changed)
+    parts = [code for code in TESTS_OF if any(name.startswith(code) for name in names)]
+    if len(parts) > PARTS_MAX:
+        return set()
+    return {tests for code in parts for tests in TESTS_OF[code]} | {name for name in names if name.startswith("tests/")}
 
 
 def changed_files(root: Path = ROOT) -> list[str]:
     """Returns the files that differ from the commit at which this branch left main or, on main, from the commit before the
-    last one. Without either, as in a checkout that has no history, there are none. There are none either if they are more than
-    FILES_MAX."""
+    last one. Without either, as in a checkout that has no history, there are none."""
 
     def git(*words: str) -> list[str]:
         done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
@@ -81,8 +80,7 @@ def changed_files(root: Path = ROOT) -> list[str]:
 
     bases = git("merge-base", "HEAD", "origin/main") + git("rev-parse", "--verify", "HEAD~1")
     others = [base for base in bases if [base] != git("rev-parse", "HEAD")]
-    found = git("diff", "--name-only", others[0]) if others else []
-    return found if len(found) <= FILES_MAX else []
+    return git("diff", "--name-only", others[0]) if others else []
 
 
 def _is_wanted(file: Path) -> bool:

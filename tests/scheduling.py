@@ -11,14 +11,16 @@ WAITING_WORKERS = 2
 
 
 def busy_workers() -> int:
-    """Returns two more than there are cores: Spark's groups wait too. With more, Spark's Python workers start too late."""
+    """Returns how many workers take any group: two more than there are cores, as Spark's groups wait too. With more of them
+    Spark's Python workers start too late."""
     return len(os.sched_getaffinity(0)) + 2
 
 
 class BesideWaiting(LoadGroupScheduling):
-    """Gives the workers that come after the busy ones Kafka's groups and nothing else. The others take those last."""
+    """Gives the last WAITING_WORKERS workers Kafka's groups and nothing else. The other workers take Kafka's groups last."""
 
     def _next_scope(self, node: WorkerController) -> str | None:
+        """Returns the name of the group that this worker takes next; None if there is none for it."""
         number = int(node.gateway.id.removeprefix("gw")) - busy_workers()
         waits = 0 <= number < WAITING_WORKERS
         preferred = (scope for scope in self.workqueue if scope.startswith("kafka-") == waits)

@@ -98,5 +98,5 @@ def _in_zone(time: datetime, now: datetime | None) -> datetime:
     if now is not None:
         return time.replace(tzinfo=now.tzinfo)
     found = time.astimezone()
-    # Of a time that the clock leaves out when summer begins, Python's answer is an hour earlier than every time before the gap.
+    # If the clock skips this time because summer time begins, Python has returned one before the gap, such as 01:30 for 02:30.
     return found if found.replace(tzinfo=None) == time else time.replace(fold=1).astimezone()

@@ -117,7 +117,7 @@ def _need(connection: duckdb.DuckDBPyConnection, info: dict[str, Any], names: li
     columns = {name for name in _listed(info.get("Projections")) if name}
     bounds = EVERYTHING
     if len({name.lower() for name in names}) < len(names):
-        return Need(None, bounds)  # DuckDB renames those that differ in case alone, which depends on all that there are
+        return Need(None, bounds)  # DuckDB renames columns that differ in case alone. The new names depend on all columns.
     # A condition is given as text. A column whose name is not plain could make it read like another one.
     readable = all(_PLAIN_NAME.match(name) for name in names)
     for text in _listed(info.get("Filters")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,12 +73,18 @@ def _text_of(path: str) -> bytes:
         message = f"{path} {what}: there is no journal; `jlogtool create` or jlog.Writer creates one"
         if is_there(file_in(path, DELETED)):
             message = f"{path} was a journal, and its deletion was cut short: delete it again, or create a journal there"
-        elif any(entry.endswith(".seg") for entry in _names_in(path)):
+        elif _has_segments(path):
             message = f"{name} is missing, but segments are there; `jlogtool repair` creates it anew from them"
         raise JournalNotFound(message, path) from None
     except NotADirectoryError:
         message = f"{path} is a file, a journal is a directory; name the journal's directory"
         raise JournalNotFound(message, path) from None
+
+
+def _has_segments(path: str) -> bool:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return any(name.endswith(".seg") for name in os.listdir(path))
+    return False
 
 
 def hold_journal(path: str) -> tuple[HeldPath, Meta]:
@@ -88,13 +95,6 @@ def hold_journal(path: str) -> tuple[HeldPath, Meta]:
         read_meta(path)  # says what is missing
         raise
     return held, read_meta(held)
-
-
-def _names_in(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def parse_meta(text: bytes, name: str) -> Meta:

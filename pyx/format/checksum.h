@@ -249,7 +249,7 @@ JLOG_CRC32C_TARGET static uint32_t jlog_crc32c_stream(uint32_t crc, const uint8_
     return ~jlog_crc32c_one(~crc, at, bytes);
 }
 
-/* The same for the head of a record, one word: that takes a few instructions, and the lanes would take forty. */
+/* Returns the CRC after one more word, such as the head of a short record. The lanes would take forty instructions for it. */
 JLOG_CRC32C_TARGET static uint32_t jlog_crc32c_word(uint32_t crc, const uint8_t *at)
 {
     return ~jlog_crc32c_step8(~crc, jlog_crc32c_load(at));

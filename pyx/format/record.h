@@ -22,6 +22,7 @@
 #define JLOG_TAG_TIMED (JLOG_TAG_LONG | JLOG_TAG_EXPLICIT | JLOG_TAG_ABSOLUTE) /* long form: the caller's timestamp, no key */
 #define JLOG_SHORT_VALUE_MAX 0x3FFFFFFFu
 #define JLOG_LONG_BYTES 20u                              /* tag, time, lengths of value, key and headers; + 8 if ABSOLUTE */
+#define JLOG_TIMED_BYTES (JLOG_LONG_BYTES + 8)           /* the same with JLOG_TAG_TIMED */
 #define JLOG_PREFETCH_BYTES 1024u                        /* with a cold cache, memory latency bounds a walk over records */
 #define JLOG_NULL_BYTES UINT32_MAX                       /* stands for the length of a header value that is null */
 
@@ -151,8 +152,8 @@ static inline size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t 
     return bytes;
 }
 
-/* Returns the bytes before the value of a plain record, which has a value and a timestamp and nothing else, or 0 if another
- * record stands at `at`, or none as a whole. At least JLOG_SHORT_BYTES of the `left` bytes are readable. */
+/* Returns how many bytes stand before the value of the plain record at `at`: one that has a value and a timestamp and nothing
+ * else. Returns 0 for any other record, and for one that is not whole. `left`, the readable bytes, is at least JLOG_SHORT_BYTES. */
 static inline size_t jlog_plain_front(const uint8_t *at, size_t left, uint32_t *value_bytes)
 {
     const uint32_t tag = jlog_load32(at);
@@ -161,10 +162,10 @@ static inline size_t jlog_plain_front(const uint8_t *at, size_t left, uint32_t *
         *value_bytes = tag & JLOG_SHORT_VALUE_MAX;
         return left - JLOG_SHORT_BYTES < *value_bytes ? 0 : JLOG_SHORT_BYTES;
     }
-    if (tag != JLOG_TAG_TIMED || left < JLOG_LONG_BYTES + 8 || jlog_load64(at + 12) != 0) /* it has a key or headers */
+    if (tag != JLOG_TAG_TIMED || left < JLOG_TIMED_BYTES || jlog_load64(at + 12) != 0) /* the lengths of key and headers */
         return 0;
     *value_bytes = jlog_load32(at + 8);
-    return *value_bytes > JLOG_VALUE_BYTES_MAX || left - JLOG_LONG_BYTES - 8 < *value_bytes ? 0 : JLOG_LONG_BYTES + 8;
+    return *value_bytes > JLOG_VALUE_BYTES_MAX || left - JLOG_TIMED_BYTES < *value_bytes ? 0 : JLOG_TIMED_BYTES;
 }
 
 /* Passes over plain records: at most `most`, and none that reaches beyond `end`. Returns the address after them, and adds their

@@ -222,8 +222,8 @@ cdef class StreamSource:
 
     cdef int failed(self, error) noexcept:
         """Notes the error for the consumer, and returns its code. Every later step fails in the same way: where the iterator
-        ends after an error, the consumer would take that for the end of the records. An error whose text cannot be made, as
-        without memory, has none."""
+        ends after an error, the consumer would take that for the end of the records. The error's text stays empty if
+        there is no memory for it, or if the error cannot give it."""
         self.code = errno.EINVAL if isinstance(error, ValueError) else errno.EIO
         if isinstance(error, MemoryError):
             self.code = errno.ENOMEM

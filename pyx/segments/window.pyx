@@ -73,7 +73,7 @@ cdef class ReadAhead:
         if self.segment == file.segment and self.offset <= offset < self.offset + self.size:
             kept = self.offset + self.size - offset  # closed blocks never change
         if size > self.room:
-            room = max(size, 2 * self.room)  # new memory costs page faults: not again for each block that is a little larger
+            room = max(size, 2 * self.room)  # not new memory for each block that is a little larger: it costs page faults
             larger = <uint8_t *> malloc(room)
             if larger == NULL:
                 raise MemoryError

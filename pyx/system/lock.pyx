@@ -68,7 +68,7 @@ RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writer
 OWNERS = OWNERS_BYTE, JLOG_OWNERS_MAX  # byte range of the writer slots
 POLL_SECONDS = 0.005
 DYING_SECONDS = 5  # for so long the kernel may still take down a process that has freed one lock and not the other yet
-cdef int _held = 0  # ranges that this process holds now of those that a call from the garbage collector may need too
+cdef int _held = 0  # how many of the ranges for which is_shared() returns True this process holds now
 cdef uint64_t _held_process = 0  # token of the process to which `_held` belongs; a forked child begins at 0
 cdef dict holders = {}  # (path of a lock file, start of a range): (token of the process, thread) that took it last
 _deferred = []  # calls that wait until no such lock is held
@@ -402,6 +402,7 @@ cdef int open_for_locks(path, int flags, jlog_identity *file) except -1:
 
 
 cdef bint is_shared(uint64_t start) noexcept:
+    """Returns whether a call from the garbage collector may need this range too."""
     return start == OPEN_BYTE or start == BOUNDS_BYTE
 
 

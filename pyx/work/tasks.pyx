@@ -61,7 +61,7 @@ cdef class TaskSource(TaskHolder):
 
     cdef Cursor again  # reads records that are handed out again
     cdef int64_t lease_us
-    cdef object owed  # the error that the next call raises; also the PositionLost that is raised now
+    cdef object owed  # the error that the next call raises; a PositionLost stands here before its records are dropped
     cdef object reading  # held by the thread that uses the cursors
     cdef public bint stopped  # take() waits no more
     cdef readonly bint is_full  # the last look has found new records, and no room for them
@@ -269,8 +269,8 @@ cdef class TaskSource(TaskHolder):
             end_use(self.again)
 
     cdef int drop_told(self, uint64_t first, error) except -1:
-        """Finishes the records that are lost, as the error says. Where another error comes in between, for want of memory or of
-        room for the position, a later call raises this one."""
+        """Finishes the records before `first`, which are lost. The caller raises the error afterwards. If there is no memory or
+        no room for the position in between, a later call raises it."""
         self.owed = error
         self.window.drop_before(first, keep_taken=True)
         return 0

@@ -158,8 +158,8 @@ cdef int take_slot(Operations operations) except -1:
 
 
 cdef int remove_unfinished(WritingProcess process, bint alone) except -1:
-    """Removes the files that a killed process was making in this slot, or in every slot if no other process writes. A
-    `journal.meta` is made under the open lock, which is held."""
+    """Removes the files that a killed process was making in this slot, or in every slot if no other process writes. Removes an
+    unfinished `journal.meta` in any case: nobody else makes one now, since this process holds the open lock."""
     for name in names_in(process.path):
         slot = _UNFINISHED.match(name)
         if name == _UNFINISHED_META or slot and (alone or int(slot[1]) == process.locks.slot):

@@ -161,7 +161,7 @@ def test_a_journal_that_is_deleted_while_others_create_it_is_there_or_not(path: 
 
 @pytest.mark.parametrize("is_created", [False, True])
 def test_a_writer_creates_a_journal_that_is_deleted_while_it_opens_it(path: Path, monkeypatch, is_created) -> None:
-    """If another one has been created meanwhile, it opens that."""
+    """If another process has created a new journal meanwhile, the writer opens that one."""
     check = filesystem.check_local
 
     def delete(given: str) -> None:

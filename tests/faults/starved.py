@@ -26,7 +26,7 @@ FAILING = (1, 10, 1000)  # one after the other
 
 
 def starved(call: Callable[[], Any], at: int, count: int) -> Any:
-    """Returns what the call returns, or a MemoryError, also in the place of CPython's own errors where there is no memory."""
+    """Returns the result of the call, or a MemoryError. Errors of CPython's own that say the same become a MemoryError too."""
     try:
         try:
             shim.arm_memory(at, count)
@@ -154,8 +154,8 @@ def reopen(root: Path, *, without_window: bool = False) -> None:
 
 
 def subscribe(root: Path) -> None:
-    """A name that is opened without memory can be opened again, where it was. Compiled code calls Python functions for that, of
-    which one raises: no worker has left a window."""
+    """A subscriber that is opened without memory can be opened again, at its position. No worker has left a window, so a Python
+    function raises FileNotFoundError, which compiled code catches."""
     path = str(root / "j")
     with jlog.Writer(path) as writer, jlog.Reader(path, "work") as reader:
         writer.extend([b"%d" % number for number in range(3)])

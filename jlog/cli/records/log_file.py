@@ -133,13 +133,13 @@ class LogFile:
         stem, ending = (re.escape(part) for part in os.path.splitext(name))
         number = r"[._-]\d[\d.:_T-]*"
         ours = re.compile(rf"{stem}{ending}(?:{number}|[.](?:old|bak))|{stem}{number}{ending}")
-        before: dict[str, int] | None = None
-        while True:
+        inodes: dict[str, int] | None = None
+        while True:  # until two looks agree: a file that gets another name during a look may be missing, or be there twice
             names = [os.path.join(directory, name) for name in os.listdir(directory) if ours.fullmatch(name)]
             found = {path: there for path in names if (there := _stat(path)) is not None}
-            if _inodes(found) == before:  # a file that gets another name meanwhile may be listed never, or twice
+            before, inodes = inodes, _inodes(found)
+            if inodes == before:
                 return dict(sorted(found.items(), key=lambda item: item[1].st_mtime_ns))
-            before = _inodes(found)
 
     def _after_truncation(self) -> Lines | None:
         self.close()
@@ -150,8 +150,8 @@ class LogFile:
         ours, now = os.fstat(fd), _stat(self.path)
         if (now is not None and os.path.samestat(now, ours)) or ours.st_size > self._place.offset + len(rest):
             return None
-        # The later files are looked for at each end: a rotation meanwhile has added one, and renamed all of them. What
-        # is rotated away before this is among them, and what is rotated away after it is not `now` when it is opened.
+        # Each end of a file looks for the later files anew: a rotation adds one, and gives all of them other names. If there is
+        # another rotation between this look and the opening below, the opened file is not the one that was found.
         later = [
             (path, there)
             for path, there in self._rotated().items()
