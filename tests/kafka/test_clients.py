@@ -4,6 +4,8 @@ librdkafka's, in which the collector happens to run, and that ends the process."
 from __future__ import annotations
 
 import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
@@ -12,12 +14,15 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 import jlog
-from jlog.flow.stop import Stop
+from jlog.flow.stop import Stop, Stopped
 from jlog.kafka import Capture, Mirror
 from jlog.kafka.client.background import answer_of
+from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.url import parse
 from kafka.processes import fill
 from kafka.witness import numbered
-from patience import wait_until
+from patience import HUNG_SECONDS, wait_until
 
 
 def clients():
@@ -57,6 +62,38 @@ def test_after_an_answer_that_is_an_error():
     client = AdminClient({"bootstrap.servers": "127.0.0.1:1"})
     with pytest.raises(KafkaException):
         answer_of(partial(client.list_topics, timeout=0.001), Stop())
+
+
+@pytest.mark.usefixtures("none_left")
+def test_after_an_answer_that_names_an_error(witness):
+    """Its traceback has the frames of all callers, and with them whatever they hold."""
+    cluster = Cluster(Settings(parse(witness.url("missing"))))
+    assert cluster.find("missing") is None
+
+
+@pytest.mark.usefixtures("none_left")
+def test_after_a_stop_while_the_client_is_being_created(witness, monkeypatch):
+    begun, go_on, created = threading.Event(), threading.Event(), threading.Event()
+
+    def create(conf):
+        begun.set()
+        go_on.wait(HUNG_SECONDS)
+        client = AdminClient(conf)
+        created.set()
+        return client
+
+    monkeypatch.setattr("jlog.kafka.client.cluster.AdminClient", create)
+    before, stop = clients(), Stop(grace_seconds=0)
+    cluster = Cluster(Settings(parse(witness.url("missing"))), stop)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(cluster.check)
+        assert begun.wait(HUNG_SECONDS)
+        stop.request()
+        assert isinstance(asked.exception(HUNG_SECONDS), Stopped)
+    cluster.close()
+    go_on.set()
+    assert created.wait(HUNG_SECONDS)
+    wait_until(lambda: clients() <= before)  # though the cluster is still held
 
 
 @pytest.mark.usefixtures("none_left")

@@ -66,19 +66,26 @@ class Cluster:
         self.settings = settings
         self._stop = stop or Stop()
         self._admin: AdminClient | None = None
+        self._closed = 0  # times
 
     def __del__(self) -> None:
         self.close()
 
     def ask(self, method: str, *arguments: Any, **how: Any) -> Any:
         """Calls this method of the client, in another thread. Its result is futures, which answer() takes."""
-        return answer_of(partial(self._call, method, *arguments, request_timeout=ANSWER_SECONDS, **how), self._stop)
+        return self._answer_of(method, *arguments, request_timeout=ANSWER_SECONDS, **how)
 
-    def _call(self, method: str, *arguments: Any, **how: Any) -> Any:
-        if self._admin is None:
+    def _answer_of(self, method: str, *arguments: Any, **how: Any) -> Any:
+        return answer_of(partial(self._call, self._closed, method, *arguments, **how), self._stop)
+
+    def _call(self, closed: int, method: str, *arguments: Any, **how: Any) -> Any:
+        admin = self._admin
+        if admin is None:
             with told("the settings", self.settings):
-                self._admin = AdminClient(self.settings.for_admin())
-        return getattr(self._admin, method)(*arguments, **how)
+                self._admin = admin = AdminClient(self.settings.for_admin())
+            if closed != self._closed:  # while the client was created: nobody waits for the answer any more
+                self._forget_client()
+        return getattr(admin, method)(*arguments, **how)
 
     def answer(self, future: Any, what: str, unreachable_seconds: float = ANSWER_SECONDS, *, needs: str = "") -> Any:
         """Waits for the answer, and looks at whether to stop meanwhile. unreachable_seconds: how long to wait where no broker
@@ -102,6 +109,10 @@ class Cluster:
             patience = unreachable_seconds if self.settings.unreachable else patience
             if time.monotonic() > begun + patience:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        error = future.exception()
+        if error is not None:
+            # Another one: the traceback of the future's own would keep the future, and so itself and the frames of all callers.
+            raise type(error)(*error.args)
         return future.result()
 
     def _twice(self, question: Callable[[], T]) -> T:
@@ -123,6 +134,7 @@ class Cluster:
     def close(self) -> None:
         """Drops the client. A client that waits for the garbage collector may be freed in a thread of librdkafka's, which ends
         the process."""
+        self._closed += 1
         self._forget_client()
 
     def check(self, topic: str = KNOWN_TOPIC) -> None:
@@ -176,7 +188,7 @@ class Cluster:
     def names(self) -> list[str]:
         """Lists the names of all topics, without those that Kafka keeps for itself."""
         with told("listing topics", self.settings):
-            found = answer_of(partial(self._call, "list_topics", timeout=ANSWER_SECONDS), self._stop).topics
+            found = self._answer_of("list_topics", timeout=ANSWER_SECONDS).topics
         return sorted(name for name in found if not name.startswith("__"))
 
     def ensure(
