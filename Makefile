@@ -10,8 +10,8 @@ MAKEFLAGS += --no-print-directory
 BUILD_REQUIREMENTS := 'scikit-build-core>=0.11' 'cython>=3.1' cmake ninja setuptools wheel
 # PySpark is 450 MB of jars. Its wheel, which pip makes only to unpack it, need not be compressed.
 export DIST_EXTRA_CONFIG := $(CURDIR)/tools/uncompressed-wheels.cfg
-# Installing writes down the version, which jlog/__init__.py has, and copies pyspark_jlog.py to the top level.
-COMPILED := Makefile pyproject.toml jlog/__init__.py jlog/spark/pyspark_jlog.py pyx $(wildcard pyx/* pyx/*/*)
+# Installing writes down the version, which jlog/__init__.py has, and copies two files to the top level.
+COMPILED := Makefile pyproject.toml jlog/__init__.py jlog/cli/jlogtool.py jlog/spark/pyspark_jlog.py pyx $(wildcard pyx/* pyx/*/*)
 
 HAS_HEADERS := import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
 USABLE := import ensurepip, sys, venv; sys.version_info < (3, 10) and sys.exit(1); $(HAS_HEADERS)

@@ -7,7 +7,8 @@ FAILED = 1
 USAGE = 2  # the code that click itself exits with
 DAMAGED = 3
 FOUND = 4  # of `doctor`: something needs care
-INTERRUPTED = 130  # the code that a shell makes of SIGINT
+SIGNALLED = 128  # and more: the codes that a shell makes of signals
+INTERRUPTED = SIGNALLED + 2  # by SIGINT
 
 
 def exit_code_of(error: Exception) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +22,40 @@ def signals_to(end: Callable[[int, Any], None], numbers: tuple[signal.Signals, .
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Lets Ctrl-C raise KeyboardInterrupt here, and end the process at once before and after."""
+    if signal.getsignal(signal.SIGINT) not in (signal.SIG_DFL, signal.default_int_handler):
+        yield  # a program in the background ignores it
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Lets Ctrl-C end the process at once, where nothing has to be undone. While a large library is loaded, Python does not
+    look for signals."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process without waiting for its other threads."""
+    try:
+        atexit._run_exitfuncs()
+    finally:
+        os._exit(code)
 
 
 @contextmanager

@@ -13,7 +13,8 @@ import click
 
 import jlog
 from jlog.cli.arguments.groups import Group, harmless
-from jlog.cli.exits import DONE, INTERRUPTED, exit_code_of
+from jlog.cli.exits import DONE, FAILED, INTERRUPTED, SIGNALLED, exit_code_of
+from jlog.cli.signals import interruptible, leave
 from jlog.cli.terminal.output import complain, say_no_more, whole_stdout
 from jlog.errors import JournalError
 
@@ -145,7 +146,14 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.stdout = whole_stdout()
     if isinstance(sys.stderr, TextIOWrapper):  # a path need not be UTF-8, and a terminal need not have every character
         sys.stderr.reconfigure(errors="backslashreplace")
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    try:
+        code = run(sys.argv[1:] if arguments is None else arguments)
+    except SystemExit as end:  # of a signal
+        say_no_more()
+        code = end.code if isinstance(end.code, int) else FAILED
+    if code > SIGNALLED:
+        leave(code)
+    sys.exit(code)
 
 
 def _fill_standard_streams() -> None:
@@ -160,9 +168,10 @@ def _fill_standard_streams() -> None:
 def run(arguments: list[str]) -> int:
     """Runs the command line and returns the exit code."""
     try:
-        code = _invoke(arguments)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        with interruptible():
+            code = _invoke(arguments)
+            if sys.stdout is not None:
+                sys.stdout.flush()
         return code
     except BrokenPipeError:
         say_no_more()  # the reader of the output has seen enough

@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 import shlex
+import signal
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -317,3 +318,24 @@ def test_a_url_that_is_wrong_is_an_error_of_usage(command: str, url: str) -> Non
 def test_the_url_of_a_cluster_that_is_wrong_is_an_error_of_usage(command: str) -> None:
     result = run(*command.split(), "kafka://127.0.0.1:99999")
     assert (result.code, "does not name a broker" in result.err) == (2, True), result.err
+
+
+@pytest.mark.parametrize("moment", ["jlog", "click", "jlog.cli.commands.sql", "duckdb", "pyarrow", "end"])
+def test_ctrl_c_shows_no_traceback_at_any_moment(tmp_path: Path, moment: str) -> None:
+    """Also not in the moment in which a module is imported, or the interpreter ends."""
+    jlog.Journal.create(tmp_path / "j")
+    program = f"""
+import atexit, os, signal, sys
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == {moment!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+if {moment!r} == "end":
+    atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from jlogtool import main
+main(["sql", "--parse", "json", "FROM app", "app={tmp_path}/j"])
+"""
+    done = python(program)
+    assert done.returncode in (-signal.SIGINT, 130)
+    assert done.stderr == ""

@@ -146,3 +146,16 @@ def test_a_signal_ends_a_statement_that_would_take_hours(app: Path, tmp_path: Pa
     process.communicate(timeout=HUNG_SECONDS)
     assert process.returncode == code
     assert not list(spilled.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_also_while_nobody_takes_its_output(app: Path, tmp_path: Path, number: int) -> None:
+    spilled = tmp_path / "spilled"
+    spilled.mkdir()
+    statement = "SELECT i FROM range(100000000) t(i), app"
+    with start("sql", statement, f"app={app}", "--format", "csv", env={**os.environ, "TMPDIR": str(spilled)}) as process:
+        assert process.stdout.read(1) == b"i"
+        process.send_signal(number)
+        assert process.wait(HUNG_SECONDS) == 128 + number
+        assert process.stderr.read() == b""
+    assert not list(spilled.iterdir())

@@ -88,10 +88,10 @@ def test_the_wheel_has_the_package_the_manual_and_completion_and_nothing_else(wh
     names = zipfile.ZipFile(wheel).namelist()
     shared = f"pyjlog-{jlog.__version__}.data/data/share/"
     assert {name.split("/")[0] for name in names} == {
-        "jlog", "pyspark_jlog.py", f"pyjlog-{jlog.__version__}.data", f"pyjlog-{jlog.__version__}.dist-info"
+        "jlog", "jlogtool.py", "pyspark_jlog.py", f"pyjlog-{jlog.__version__}.data", f"pyjlog-{jlog.__version__}.dist-info"
     }  # fmt: skip
     assert {Path(name).suffix for name in names if name.startswith("jlog/")} <= {".py", ".pyi", ".so", ".typed"}
-    assert "jlog/spark/pyspark_jlog.py" not in names
+    assert not {"jlog/spark/pyspark_jlog.py", "jlog/cli/jlogtool.py"} & set(names)
     assert {name.removeprefix(shared) for name in names if ".data/" in name} == {
         *(f"man/man1/{path.name}" for path in (ROOT / "docs" / "man").glob("*.1")),
         "bash-completion/completions/jlogtool",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from contextlib import ExitStack, contextmanager, nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,10 +18,11 @@ from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.exits import DAMAGED
 from jlog.cli.records.past_damage import report_damage
 from jlog.cli.records.rows import writer_of
-from jlog.cli.signals import ended_orderly
+from jlog.cli.signals import ended_orderly, ending_at_once
 from jlog.cli.terminal.output import binary_stdout
 from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import JournalError
+from jlog.record import import_pyarrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "csv", "jsonl", "parquet")
 ROWS = 1_000  # fetched at once
+ENDING_SECONDS, ENDING_TRIES = 0.05, 5  # for the statement to end by itself after a signal
 _SOURCE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
 
 
@@ -80,6 +84,11 @@ def sql(statement: str, sources: tuple[tuple[str, str], ...], format_name: str, 
     duplicates = {name for name, _ in sources if sum(name.lower() == other.lower() for other, _ in sources) > 1}
     if duplicates:
         raise click.UsageError(f"two journals have the name {', '.join(sorted(duplicates))}: in SQL, upper case is lower case")
+    with ending_at_once():
+        import_module("jlog.query.duckdb_plan")
+        if options["parse"] is not None:
+            import_pyarrow()
+            import_module("jlog.query.json_fields")
     damage: set[tuple[str, int]] = set()
 
     def skipped(found: jlog.Damage) -> None:
@@ -108,19 +117,24 @@ def _run(statement: str, scans: dict[str, Scan], format_name: str, output: str |
     from jlog.query.duckdb_plan import connected
 
     with ended_orderly(), ExitStack() as stack:
-        spilled = stack.enter_context(tempfile.TemporaryDirectory(prefix="jlog-sql-"))
-        connection = stack.enter_context(connected(spilled))
+        spilled = stack.enter_context(tempfile.TemporaryDirectory(prefix="jlog-sql-", ignore_cleanup_errors=True))
         part = stack.enter_context(nullcontext() if output is None else _appearing(output))
+        connection = connected(spilled)
         # DuckDB does not look for signals while it works, so it works in another thread than they come to.
-        pool = stack.enter_context(ThreadPoolExecutor(1))
-        running = pool.submit(_write, connection, statement, scans, format_name, part)
+        running = ThreadPoolExecutor(1).submit(_write, connection, statement, scans, format_name, part)
         try:
             running.result()
         except BaseException:
-            while not running.done():  # DuckDB forgets what comes before a statement, or between two of them
-                connection.interrupt()
-                wait([running], timeout=0.1)
+            for _ in range(ENDING_TRIES):
+                if not running.done():  # DuckDB forgets what comes before a statement, or between two of them
+                    connection.interrupt()
+                    wait([running], timeout=ENDING_SECONDS / ENDING_TRIES)
+            if not running.done():  # it reads, or waits for the reader of its output: it ends with the process
+                sys.stdout = None
             raise
+        finally:
+            if running.done():
+                connection.close()
 
 
 def _write(
