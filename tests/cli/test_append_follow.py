@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import jlog
 from behaviour.journals import values
 from cli.command import HUNG_SECONDS, run, start
 from jlog.cli.records import log_file
-from jlog.cli.records.log_file import LogFile
+from jlog.cli.records.log_file import LinePlace, LogFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +41,12 @@ def wait_for(journal: Path, records: int) -> None:
         for record in reader.follow(timeout=HUNG_SECONDS):
             if record.sequence + 1 >= records:
                 return
+
+
+def wait_for_place(journal: Path) -> None:
+    moment = threading.Event()
+    while not jlog.Journal(journal).state():
+        moment.wait(0.01)
 
 
 @contextmanager
@@ -182,6 +189,114 @@ def test_rotations_while_an_old_file_is_read_leave_out_no_file(log: Path, monkey
     found += drained(file)
     file.close()
     assert found == written
+
+
+def put(log: Path, name: str, changed: int) -> list[bytes]:
+    """A rotated file."""
+    lines = [b"%d of %s" % (number, name.encode()) for number in range(3)]
+    log.with_name(name).write_bytes(b"\n".join(lines) + b"\n")
+    os.utime(log.with_name(name), (changed, changed))
+    return lines
+
+
+def resumed(log: Path, place: LinePlace) -> list[bytes]:
+    file = LogFile(str(log), LinePlace.from_bytes(place.to_bytes()), print)
+    found = drained(file)
+    file.close()
+    return found
+
+
+def begun(log: Path) -> LinePlace:
+    """The place that is stored before the first line."""
+    file = LogFile(str(log), None, print)
+    first = file.next()
+    file.close()
+    assert first is not None
+    assert first.after.offset == 0
+    return first.after
+
+
+def copytruncate(log: Path) -> None:
+    for number in (1, 0):
+        name = log.with_name(f"{log.name}.{number}") if number else log
+        if name.exists():
+            shutil.copy(name, log.with_name(f"{log.name}.{number + 1}"))
+    os.truncate(log, 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "step"),
+    [
+        (["app.log.10", "app.log.9", "app.log.1", "app.log"], 0),
+        (["app-1.log", "app-2.log", "app-10.log", "app.log"], 0),
+        (["app.log-20261125", "app.log-20261126-3", "app.log-20261126-20", "app.log"], 0),
+        (["app-2026-11-25.log", "app-2026-11-26.log", "app.log"], 0),
+        (["app-2026-11-25.log", "app-2026-11-26.log", "app.log"], -1),  # restored from a backup, the newest first
+    ],
+)
+def test_files_of_one_time_of_change_have_the_order_of_their_names(
+    log: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], step: int
+) -> None:
+    monkeypatch.setattr(log_file, "QUIET_SECONDS", 0)
+    lines = put(log, names[0], 1_000)
+    log.with_name(names[0]).rename(log)
+    place = begun(log)
+    log.rename(log.with_name(names[0]))
+    for number, name in enumerate(names[1:], 1):
+        lines += put(log, name, 1_000 + step * number)
+    assert resumed(log, place) == lines
+
+
+@pytest.mark.parametrize("rotations", [0, 1, 2])
+@pytest.mark.parametrize("content", [b"", b"first\n"])
+@pytest.mark.parametrize("older", [False, True])
+def test_lines_that_copytruncate_moved_before_the_first_was_stored_are_read(
+    log: Path, monkeypatch: pytest.MonkeyPatch, rotations: int, content: bytes, older: bool
+) -> None:
+    monkeypatch.setattr(log_file, "QUIET_SECONDS", 0)
+    log.write_bytes(content)
+    if older:
+        put(log, "app.log.1", 1_000)
+    place = begun(log)
+    lines = content.splitlines()
+    for number in range(rotations):
+        lines += write(log, 10 * number)
+        copytruncate(log)
+    lines += write(log, 100)
+    assert resumed(log, place) == lines
+
+
+def test_a_copy_of_the_file_is_not_read_beside_it(log: Path) -> None:
+    expected = write(log, 0)
+    place = begun(log)
+    shutil.copy(log, f"{log}.bak")
+    assert resumed(log, place) == expected
+
+
+def test_what_was_rotated_after_a_file_that_is_compressed_now_is_read(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_file, "QUIET_SECONDS", 0)
+    write(log, 0)
+    file = LogFile(str(log), None, print)
+    assert len(drained(file)) == 10
+    place = file._place
+    file.close()
+    log.unlink()
+    expected = write(log, 10)
+    log.rename(f"{log}.1")
+    expected += write(log, 20)
+    assert resumed(log, place) == expected
+
+
+def test_a_kill_between_the_first_place_and_the_first_line_loses_no_line(journal: Path, log: Path) -> None:
+    log.touch()
+    with shipping(journal, log):
+        wait_for_place(journal)
+    expected = write(log, 0)
+    copytruncate(log)
+    expected += write(log, 10)
+    with shipping(journal, log):
+        wait_for(journal, 20)
+    assert values(journal) == expected
 
 
 def test_a_file_that_comes_later_is_waited_for(journal: Path, log: Path) -> None:

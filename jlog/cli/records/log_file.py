@@ -14,6 +14,7 @@ from io import FileIO
 PIECE_BYTES = 1 << 20
 LINE_BYTES_MAX = 1 << 30
 MARK_BYTES = 1024  # of the file's beginning, and of what lies before the place, that must be there again
+_DATE = re.compile(r"[._-]\d{4}[._-]?\d\d")
 QUIET_SECONDS = 1.0  # a rotated file has to stay unchanged so long: its writer opens the new one some time later
 
 
@@ -24,6 +25,8 @@ class LinePlace:
     mark: a checksum of the file's beginning and of the bytes before `offset`. A file that was truncated and has grown again has
         other bytes there, and so has another file that was given the inode.
     time_us: the time of the last line that had one, for the lines after it.
+    before: offset and mark of the end of the file that came before this one; empty where there was none. Whatever was rotated
+        after that file has not been read, but for the file of this place.
     """
 
     device: int = 0
@@ -31,6 +34,7 @@ class LinePlace:
     offset: int = 0
     mark: int = 0
     time_us: int | None = None
+    before: list[int] | None = None
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -54,7 +58,7 @@ class LogFile:
     def __init__(self, path: str, place: LinePlace | None, tell: Callable[[str], None]) -> None:
         self.path = path
         self._tell = tell
-        self._place = place or LinePlace()
+        self._place = place or LinePlace(before=self._end_of_newest())
         self._file: FileIO | None = None
         self._quiet: tuple[int, float] | None = None  # size of the rotated file, and since when it has had it
 
@@ -66,7 +70,7 @@ class LogFile:
     def next(self) -> Lines | None:
         """Returns the next lines, or None where there are none now. Lines without values say that another file begins."""
         if self._file is None and not self._find():
-            return self._begin(_open(self.path))
+            return self._begin_unread()
         assert self._file is not None
         fd = self._file.fileno()
         wanted, piece, newline = PIECE_BYTES, b"", -1
@@ -90,15 +94,54 @@ class LogFile:
         self._quiet = None
         return Lines(values, self._place)
 
-    def _begin(self, file: FileIO | None) -> Lines | None:
+    def _begin(self, file: FileIO | None, before: list[int] | None) -> Lines | None:
         """Begins with a file. The place is stored before the first line: the file may be rotated away first."""
         if file is None:
             return None
         self.close()
         there = os.fstat(file.fileno())
         self._file, self._quiet = file, None
-        self._place = LinePlace(there.st_dev, there.st_ino)
+        self._place = LinePlace(there.st_dev, there.st_ino, before=before)
         return Lines([], self._place)
+
+    def _begin_unread(self) -> Lines | None:
+        """Begins with the oldest file that has not been read."""
+        files = filter(None, map(_open, [*self._unread(), self.path]))
+        return self._begin(next(files, None), self._place.before)
+
+    def _unread(self) -> list[str]:
+        """Returns the rotated files that came after the one before the place, oldest first. If that one is not there any more,
+        all others are younger."""
+        before = self._place.before
+        found: list[str] = []
+        for path in self._rotated() if before is not None else ():
+            file = _open(path)
+            if file is None:
+                continue
+            with file:
+                if before and mark_of(file.fileno(), before[0]) == before[1]:
+                    found = []
+                elif not self._begins_as(file):
+                    found.append(path)
+        return found
+
+    def _begins_as(self, file: FileIO) -> bool:
+        """Says whether the file at the path begins with all bytes of this one: it was copied, and not truncated."""
+        size, current = os.fstat(file.fileno()).st_size, _open(self.path)
+        if current is None:
+            return not size
+        with current:
+            fd = current.fileno()
+            return os.fstat(fd).st_size >= size and mark_of(fd, size) == mark_of(file.fileno(), size)
+
+    def _end_of_newest(self) -> list[int]:
+        """Returns `before` for a place that begins with the file at the path."""
+        for path, there in reversed(self._rotated().items()):
+            file = _open(path) if there.st_size else None
+            if file is not None:
+                with file:
+                    return [there.st_size, mark_of(file.fileno(), there.st_size)]
+        return []
 
     def _find(self) -> bool:
         """Opens the file that the place is in, wherever it was moved to: the one that has its inode, else the copy that
@@ -113,6 +156,9 @@ class LogFile:
                 there = os.fstat(file.fileno())
                 is_same = (there.st_dev, there.st_ino) == (place.device, place.inode)
                 if (is_same or not by_inode) and mark_of(file.fileno(), place.offset) == place.mark:
+                    if path == self.path and not place.offset and self._unread():
+                        file.close()  # its first lines may have been copied away
+                        return False
                     self._file = file
                     self._place = replace(place, device=there.st_dev, inode=there.st_ino)
                     return True
@@ -124,7 +170,7 @@ class LogFile:
                 f"{self.path}: what was read, up to byte {place.offset}, is neither in this file nor in one that it was "
                 "rotated to in its directory; lines after that, if there were any, are lost"
             )
-            self._place = LinePlace()
+            self._place = LinePlace(before=place.before)
         return False
 
     def _rotated(self) -> dict[str, os.stat_result]:
@@ -132,18 +178,21 @@ class LogFile:
         directory, name = os.path.split(self.path)
         stem, ending = (re.escape(part) for part in os.path.splitext(name))
         number = r"[._-]\d[\d.:_T-]*"
-        ours = re.compile(rf"{stem}{ending}(?:{number}|[.](?:old|bak))|{stem}{number}{ending}")
+        ours = re.compile(rf"{stem}{ending}(?:({number})|[.](?:old|bak))|{stem}({number}){ending}")
         inodes: dict[str, int] | None = None
         while True:  # until two looks agree: a file that gets another name during a look may be missing, or be there twice
-            names = [os.path.join(directory, name) for name in os.listdir(directory) if ours.fullmatch(name)]
-            found = {path: there for path in names if (there := _stat(path)) is not None}
+            matches = [match for name in os.listdir(directory) if (match := ours.fullmatch(name))]
+            parts = {os.path.join(directory, match[0]): (match[1] or "", match[2] or "") for match in matches}
+            found = {path: there for path in parts if (there := _stat(path)) is not None}
             before, inodes = inodes, _inodes(found)
             if inodes == before:
-                return dict(sorted(found.items(), key=lambda item: item[1].st_mtime_ns))
+                by_date = all(_DATE.match(behind or within) for behind, within in parts.values())
+                ages = {path: _age(there, *parts[path], by_date=by_date) for path, there in found.items()}
+                return {path: found[path] for path in sorted(found, key=ages.__getitem__)}
 
     def _after_truncation(self) -> Lines | None:
         self.close()
-        return None if self._find() else self._begin(_open(self.path))
+        return None if self._find() else self._begin_unread()
 
     def _at_its_end(self, fd: int, rest: bytes) -> Lines | None:
         """Goes on to the next file, if this one was rotated away. `rest` is what stands after its last newline."""
@@ -152,11 +201,12 @@ class LogFile:
             return None
         # Each end of a file looks for the later files anew: a rotation adds one, and gives all of them other names. If there is
         # another rotation between this look and the opening below, the opened file is not the one that was found.
-        later = [
-            (path, there)
-            for path, there in self._rotated().items()
-            if there.st_mtime_ns > ours.st_mtime_ns and not os.path.samestat(there, ours)
-        ]
+        later = list(self._rotated().items())
+        places = [at for at, (_, there) in enumerate(later) if os.path.samestat(there, ours)]
+        if places:
+            later = later[places[-1] + 1 :]
+        else:  # it was deleted, perhaps after it was compressed
+            later = [(path, there) for path, there in later if there.st_mtime_ns > ours.st_mtime_ns]
         if not later:
             if now is None or not now.st_size:  # its writer still has the old one open
                 return None
@@ -170,9 +220,22 @@ class LogFile:
         path, expected = later[0]
         file = _open(path)
         if file is None or os.path.samestat(os.fstat(file.fileno()), expected):
-            return self._begin(file)
+            place = self._place
+            return self._begin(file, [place.offset, place.mark] if place.offset else place.before)
         file.close()
         return None
+
+
+def _age(there: os.stat_result, behind: str, within: str, *, by_date: bool) -> tuple[int, list[int]]:
+    """Returns what sorts rotated files, oldest first: the dates in their names if all have one, else when they were changed. Of
+    two that were changed at once, the lower number is the newer one behind a name (app.log.1), and the older in app-1.log."""
+    if by_date:
+        return 0, _numbers(behind + within)
+    return there.st_mtime_ns, [-number for number in _numbers(behind)] or _numbers(within)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", text)]
 
 
 def _inodes(files: dict[str, os.stat_result]) -> dict[str, int]:
