@@ -22,6 +22,8 @@ try:
 except ImportError as error:
     raise ImportError("SQL needs duckdb 1.1 or newer: pip install 'pyjlog[sql]'") from error
 
+from jlog.query.duckdb_zone import set_zone  # after the error above
+
 if TYPE_CHECKING:
     from jlog.query.scan import Scan
 
@@ -40,8 +42,11 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?\
 
 
 def connected(spill_directory: str) -> duckdb.DuckDBPyConnection:
-    """Returns a connection to an empty database in memory. What does not fit into it goes below the directory."""
-    return duckdb.connect(config={"temp_directory": spill_directory})
+    """Returns a connection to an empty database in memory, in the machine's time zone. What does not fit into memory goes below
+    the directory. Raises ValueError where DuckDB does not have the zone."""
+    connection = duckdb.connect(config={"temp_directory": spill_directory})
+    set_zone(connection)
+    return connection
 
 
 def execute(

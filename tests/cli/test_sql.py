@@ -13,7 +13,7 @@ import pytest
 
 import jlog
 from behaviour.journals import damage_block
-from cli.command import HUNG_SECONDS, do, run, start
+from cli.command import HUNG_SECONDS, do, run, run_afresh, start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,3 +159,29 @@ def test_a_signal_ends_it_also_while_nobody_takes_its_output(app: Path, tmp_path
         assert process.wait(HUNG_SECONDS) == 128 + number
         assert process.stderr.read() == b""
     assert not list(spilled.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("zone", "clock"),
+    [
+        ("CET-1CEST,M3.5.0,M10.5.0/3", "2026-07-01 14:00:00+02"),
+        ("EST5EDT,M3.2.0,M11.1.0", "2026-07-01 08:00:00-04"),
+        ("<+03>-3", "2026-07-01 15:00:00+03"),
+        (":/usr/share/zoneinfo/Asia/Tokyo", "2026-07-01 21:00:00+09"),
+        ("Asia/Tokyo", "2026-07-01 21:00:00+09"),
+        ("UTC", "2026-07-01 12:00:00+00"),
+    ],
+)
+def test_a_time_without_offset_is_of_this_zone_however_tz_is_written(
+    app: Path, monkeypatch: pytest.MonkeyPatch, zone: str, clock: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    statement = f"SELECT '2026-07-01T12:00:00Z'::TIMESTAMPTZ::VARCHAR AS a, '{clock[:19]}'::TIMESTAMPTZ AS b"
+    found = run_afresh("sql", statement, f"app={app}", "--format", "jsonl")
+    assert found.json == {"a": clock, "b": "2026-07-01T12:00:00.000000Z"}
+
+
+def test_a_zone_that_duckdb_does_not_have_is_told(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "<+0330>-3:30")
+    found = run_afresh("sql", "FROM app", f"app={app}")
+    assert (found.code, "DuckDB knows no time zone that is this machine's, +0330; name one in TZ" in found.err) == (2, True)

@@ -119,7 +119,8 @@ def _run(statement: str, scans: dict[str, Scan], format_name: str, output: str |
     with ended_orderly(), ExitStack() as stack:
         spilled = stack.enter_context(tempfile.TemporaryDirectory(prefix="jlog-sql-", ignore_cleanup_errors=True))
         part = stack.enter_context(nullcontext() if output is None else _appearing(output))
-        connection = connected(spilled)
+        with checked():
+            connection = connected(spilled)
         # DuckDB does not look for signals while it works, so it works in another thread than they come to.
         running = ThreadPoolExecutor(1).submit(_write, connection, statement, scans, format_name, part)
         try:
