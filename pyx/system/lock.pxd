@@ -14,14 +14,27 @@ cdef enum:
 cdef class Deadline:
     cdef int64_t until_us  # by the monotonic clock; -1: never
 
+    cdef int begin(self, timeout) except -1
     cdef int64_t left_us(self, int64_t at_most) noexcept
+
+cdef class Deferred:
+    cdef Deferred following
+
+    cdef void run(self) noexcept
+
+cdef void when_nothing_is_held(Deferred work) noexcept
+
+cdef class _TakenRange:
+    cdef uint64_t start
+    cdef uint64_t process  # its token
+    cdef unsigned long thread  # 0: it is free again
 
 cdef class LockFile:
     cdef readonly object path
     cdef int fd
     cdef jlog_identity file
     cdef bint closed
-    cdef list taken  # the starts of the ranges that it holds; None: it never held one
+    cdef list taken  # a _TakenRange for each range that it ever held; None: it never held one
     cdef int uses  # calls that use the descriptor now: a close waits for their end
     cdef const uint64_t *process
     cdef uint64_t token
@@ -31,6 +44,8 @@ cdef class LockFile:
     cdef int check_own(self) except -1
     cdef int end_use(self) except -1
     cdef int note_taken(self, uint64_t start) except -1
+    cdef _TakenRange taken_range(self, uint64_t start)
+    cdef bint is_held_by_this_thread(self, uint64_t start) except -1
     cdef void forget_taken(self) noexcept
     cdef int give(self, uint64_t start, uint64_t size) noexcept
     cdef int try_lock(self, short kind, uint64_t start, uint64_t size) noexcept nogil

@@ -70,17 +70,25 @@ POLL_SECONDS = 0.005
 DYING_SECONDS = 5  # for so long the kernel may still take down a process that has freed one lock and not the other yet
 cdef int _held = 0  # how many of the ranges for which is_shared() returns True this process holds now
 cdef uint64_t _held_process = 0  # token of the process to which `_held` belongs; a forked child begins at 0
-cdef dict holders = {}  # (path of a lock file, start of a range): (token of the process, thread) that took it last
-_deferred = []  # calls that wait until no such lock is held
+cdef dict holders = {}  # (path of a lock file, start of a range): the _TakenRange of whoever took it last
+cdef Deferred _deferred = None  # the last one that waits until no such lock is held
 
 
-def when_nothing_is_held(call) -> None:
-    """Calls `call` now, or as soon as no thread of this process opens a journal or writes `bounds`. The garbage collector needs
-    this: it may make a call at any moment, also under the lock that the call takes."""
+cdef class Deferred:
+    """Work of the garbage collector, which may begin at any moment, also under a lock that the work takes. A subclass says what
+    it is. To put it off needs no memory."""
+
+    cdef void run(self) noexcept:
+        pass
+
+
+cdef void when_nothing_is_held(Deferred work) noexcept:
+    """Does the work now, or as soon as no thread of this process opens a journal or writes `bounds`."""
+    global _deferred
     if _held and _held_process == jlog_process_token()[0]:
-        _deferred.append(call)
+        work.following, _deferred = _deferred, work
     else:
-        call()
+        work.run()
 
 
 cdef const uint64_t *process_token() noexcept:
@@ -98,9 +106,13 @@ cdef class Deadline:
     `timeout` is in seconds from now; None waits for ever."""
 
     def __init__(self, timeout):
+        self.begin(timeout)
+
+    cdef int begin(self, timeout) except -1:
         self.until_us = -1
         if timeout is not None and timeout < 1e9:  # about 30 years; more could overflow below
             self.until_us = jlog_clock_us(CLOCK_MONOTONIC) + <int64_t> (max(timeout, 0) * 1e6)
+        return 0
 
     cdef int64_t left_us(self, int64_t at_most) noexcept:
         if self.until_us < 0:
@@ -119,6 +131,10 @@ cdef class Deadline:
 
 NEVER = Deadline(None)
 AT_ONCE = Deadline(0)  # takes a free lock, and never waits
+
+
+cdef class _TakenRange:
+    """A range that a lock file has taken, and the thread that has it."""
 
 
 @cython.no_gc_clear  # its finalizer needs `taken`
@@ -153,14 +169,17 @@ cdef class LockFile:
         self.path = str(self.path)  # no descriptor of the directory stays open for it
 
     cdef void forget_taken(self) noexcept:
-        """Forgets the ranges that it held. Without memory an entry stays, and says nothing: it counts where a lock is busy."""
+        """Forgets the ranges that it held. Without memory an entry stays, and names no thread."""
+        cdef _TakenRange one
         taken, self.taken = self.taken, None
-        try:
-            if taken is not None:
-                for start in taken:
-                    holders.pop((self.path, start), None)
-        except MemoryError:
-            pass
+        if taken is not None:
+            for one in taken:
+                one.thread = 0
+                try:
+                    if holders.get((self.path, one.start)) is one:
+                        del holders[self.path, one.start]
+                except MemoryError:
+                    pass
 
     cdef bint is_open(self) noexcept nogil:
         return self.fd >= 0 and not self.closed and self.process[0] == self.token
@@ -213,7 +232,7 @@ cdef class LockFile:
         self.check_own()
         while True:
             error = jlog_try_lock_range(self.fd, kind, start, size)
-            if error == EAGAIN and timeout != 0 and holders.get((self.path, start)) == this_thread():
+            if error == EAGAIN and timeout != 0 and self.is_held_by_this_thread(start):
                 raise held_by_this_thread(self.path)
             if error == EAGAIN and deadline is None:
                 with nogil:
@@ -234,11 +253,30 @@ cdef class LockFile:
                 raise OSError(error, os.strerror(error), self.path)
 
     cdef int note_taken(self, uint64_t start) except -1:
-        if self.taken is None:
-            self.taken = []
-        self.taken.append(start)
-        holders[self.path, start] = this_thread()
+        cdef _TakenRange taken = self.taken_range(start)
+        if taken is None:
+            taken = _TakenRange()
+            taken.start = start
+            if self.taken is None:
+                self.taken = []
+            self.taken.append(taken)
+        holders[self.path, start] = taken
+        taken.process, taken.thread = jlog_process_token()[0], PyThread_get_thread_ident()
         return 0
+
+    cdef _TakenRange taken_range(self, uint64_t start):
+        """Returns the range if it was ever taken; else None. It needs no memory."""
+        cdef Py_ssize_t i
+        if self.taken is not None:
+            for i in range(len(self.taken)):
+                if (<_TakenRange> self.taken[i]).start == start:
+                    return <_TakenRange> self.taken[i]
+        return None
+
+    cdef bint is_held_by_this_thread(self, uint64_t start) except -1:
+        cdef _TakenRange taken = holders.get((self.path, start))
+        return (taken is not None and taken.thread == PyThread_get_thread_ident()
+                and taken.process == jlog_process_token()[0])
 
     def release(self, uint64_t start, uint64_t size=1) -> None:
         cdef int error = self.give(start, size)
@@ -246,15 +284,11 @@ cdef class LockFile:
             raise OSError(error, os.strerror(error), self.path)
 
     cdef int give(self, uint64_t start, uint64_t size) noexcept:
-        """Frees a range. Returns 0 or an errno. Without memory it stays noted as taken, which counts where a lock is busy."""
-        cdef int error = jlog_unlock_range(self.fd, start, size)
-        try:
-            if self.taken and start in self.taken:
-                self.taken.remove(start)
-                holders.pop((self.path, start), None)
-        except MemoryError:
-            pass
-        return error
+        """Frees a range. Returns 0 or an errno. It needs no memory."""
+        cdef _TakenRange taken = self.taken_range(start)
+        if taken is not None:
+            taken.thread = 0
+        return jlog_unlock_range(self.fd, start, size)
 
     def is_held(self, uint64_t start, uint64_t size=1) -> bool:
         """Returns whether another description holds any of the range."""
@@ -292,10 +326,6 @@ cdef class HeldRange:
 
     def __exit__(self, kind, error, trace):
         self.file.close()  # frees the lock too
-
-
-cdef tuple this_thread():
-    return jlog_process_token()[0], PyThread_get_thread_ident()
 
 
 cdef held_by_this_thread(path):
@@ -434,15 +464,16 @@ cdef class _Held:
                 if self._mutex is not None:
                     self._mutex.give()
             raise
-        global _held, _held_process
+        global _held, _held_process, _deferred
         if _held_process != jlog_process_token()[0]:
             _held, _held_process = 0, jlog_process_token()[0]
-            _deferred.clear()
+            _deferred = None
         _held += is_shared(self._start)
 
     def give(self):
         cdef int error = self._lock_file.give(self._start, self._size)
-        global _held
+        cdef Deferred work
+        global _held, _deferred
         try:
             self._lock_file.end_use()
         finally:
@@ -451,8 +482,10 @@ cdef class _Held:
             _held -= is_shared(self._start)
         if error != 0:
             raise OSError(error, os.strerror(error), self._lock_file.path)
-        while _deferred and not _held:
-            run_deferred(_deferred.pop())
+        while _deferred is not None and not _held:
+            work = _deferred
+            _deferred, work.following = work.following, None
+            work.run()
 
     def __enter__(self):
         self.take()
@@ -463,12 +496,6 @@ cdef class _Held:
     def _locked(self, others):
         return JournalLocked(f"{directory_of(self._lock_file.path)}: {others} {self._what} for the whole lock_timeout; "
                              "if that process is stopped, continue or end it")
-
-
-cdef void run_deferred(call) noexcept:
-    """Runs a deferred call. Like an error in a finalizer, its error is reported and not raised: the present caller did not
-    cause it."""
-    call()
 
 
 cdef int _error = jlog_process_start()

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint64_t
 
-from jlog._core.system.lock cimport Deadline
+from jlog._core.system.lock cimport Deadline, Deferred
 from jlog._core.write.group_commit cimport GroupCommit
 from jlog._core.process.life cimport Life
 from jlog._core.write.maintenance cimport Maintenance
@@ -38,3 +38,10 @@ cdef class Attachment:
     cdef close(self, Deadline deadline)
     cdef let_go(self)
     cdef write_closed_end(self, Deadline deadline)
+
+cdef class Leaving(Deferred):
+    cdef Attachment attachment  # None before begin(), and afterwards
+    cdef object timeout
+    cdef Deadline deadline
+
+    cdef void begin(self, Attachment attachment) noexcept

@@ -2,13 +2,12 @@
 
 import os
 import threading
-from functools import partial
 
 from libc.errno cimport EAGAIN
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
-from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, process_token
+from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, process_token, when_nothing_is_held
 from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, jlog_open_slot, jlog_page, jlog_slot
 from jlog._core.append.append cimport has_options
@@ -17,7 +16,7 @@ from jlog._core.write.opening cimport ALONE_AFTER_FAILED_SYNC, BESIDE_OTHERS, as
 from jlog._core.process.operation cimport OPTIONS, ChangeOptions, Options
 
 from jlog._core.segments.segment import segment_name
-from jlog._core.system.lock import NEVER, when_nothing_is_held
+from jlog._core.system.lock import NEVER
 from jlog._core.write.maintenance import MaintenanceThread
 from jlog._core.append.operations import closed_error, seal
 from jlog.errors import JournalClosed, JournalError, JournalLocked, JournalMoved
@@ -34,7 +33,7 @@ _registry_process = 0  # token of the process to which the registry belongs; a f
 
 def attach(path not None, policy, *, uint64_t capacity=0, Deadline deadline not None=NEVER) -> Attachment:
     """Returns this process's Attachment to the journal at the absolute `path`, which must exist. The first call opens it. Each
-    attach() needs a detach(). Only calls for the same journal wait for each other.
+    attach() needs a leave(). Only calls for the same journal wait for each other.
 
     policy: an object that reads and writes journal.meta for the core.
         read(path) reads journal.meta. It returns (uuid, epoch, options), with the options as plain numbers: bytes of the
@@ -78,15 +77,38 @@ def attach(path not None, policy, *, uint64_t capacity=0, Deadline deadline not 
     return found
 
 
+cdef class Leaving(Deferred):
+    """The end of a use by an object that is collected. It is made with the object, since then there is memory. An error is
+    logged: no call has caused it."""
+
+    def __cinit__(self, timeout):
+        self.timeout, self.deadline = timeout, Deadline(timeout)
+
+    cdef void begin(self, Attachment attachment) noexcept:
+        self.attachment = attachment
+        when_nothing_is_held(self)
+
+    cdef void run(self) noexcept:
+        cdef Attachment attachment = self.attachment
+        self.attachment = None
+        try:
+            self.deadline.begin(self.timeout)
+            attachment.leave(False, self.deadline)
+        except Exception as error:  # noqa: BLE001
+            warn(attachment.process.path, "closing it", error)
+
+
 cdef class Attached:
     """A context in which this process writes to a journal, as attach() says. It ends with the context; or with this object, if
     a signal's handler raises before the context is entered."""
 
     cdef Attachment attachment
     cdef Deadline deadline
+    cdef Leaving leaving
 
     def __init__(self, path not None, policy, Deadline deadline not None=NEVER):
         self.deadline = deadline
+        self.leaving = Leaving(deadline.left())
         self.attachment = attach(path, policy, deadline=deadline)
 
     def __enter__(self) -> Attachment:
@@ -94,19 +116,12 @@ cdef class Attached:
 
     def __exit__(self, kind, error, trace):
         attachment, self.attachment = self.attachment, None
-        detach(attachment, deadline=self.deadline)
+        (<Attachment> attachment).leave(True, self.deadline)
 
     def __del__(self):
         attachment, self.attachment = self.attachment, None
         if attachment is not None and attachment.process.locks.file.is_open():
-            when_nothing_is_held(partial(detach, attachment, wait=False, deadline=self.deadline))
-
-
-def detach(Attachment attachment not None, *, bint wait=True, Deadline deadline not None=NEVER) -> None:
-    """Ends one use of the attachment. The last user closes it, and the journal's last writer cuts off the preallocated end.
-    `wait`: whether to wait for the maintenance thread. The garbage collector must not wait, since that thread may need a lock
-    that the interrupted code holds."""
-    attachment.leave(wait, deadline)
+            self.leaving.begin(attachment)
 
 
 cdef dict registry_of_this_process():
@@ -172,7 +187,9 @@ cdef class Attachment:
         return False
 
     cdef leave(self, bint wait, Deadline deadline):
-        """Removes one user. The last one stops the maintenance thread, and closes the attachment unless a call is under way."""
+        """Ends one use. The last user stops the maintenance thread, and closes the attachment unless a call is under way. Then
+        the journal's last writer cuts off the preallocated end. `wait`: whether to wait for the thread. The garbage collector
+        must not wait, since the thread may need a lock that the interrupted code holds."""
         self.life.users -= 1
         if self.life.users != 0:
             return

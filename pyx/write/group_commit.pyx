@@ -192,12 +192,13 @@ cdef class GroupCommit:
         those threads need it."""
         cdef jlog_page *page = self.process.buffer.page
         cdef BoundsFile bounds = self.process.bounds
-        cdef bint moves = mark.segment != JLOG_NONE and bounds.try_begin()
+        cdef bint moves
         cdef int error = 0
+        if has_word:  # first: what follows may find no memory
+            self.process.locks.release(&page.sync_lock)
+        jlog_add32(&page.sync_counter, 1)
+        moves = mark.segment != JLOG_NONE and bounds.try_begin()
         with nogil:
-            if has_word:
-                self.process.locks.release(&page.sync_lock)
-            jlog_add32(&page.sync_counter, 1)
             jlog_futex_wake_all(&page.sync_counter)
             JLOG_FAILPOINT(b"sync.told")
             if moves:

@@ -2,19 +2,17 @@
 
 import os
 from collections.abc import Mapping
-from functools import partial
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset, strcmp
 
-from jlog._core.write.attachment cimport Attachment
+from jlog._core.write.attachment cimport Attachment, Leaving
 from jlog._core.records.encode cimport EncodedRecords, as_bytes, iterator_of, time_us_of, too_large
 from jlog._core.format.format cimport JLOG_ID_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.write.ingest cimport NOT_INGESTED, ingest
 from jlog._core.system.lock cimport Deadline
-from jlog._core.system.notices cimport warn
 
 from jlog._core.process.operation cimport APPEND, DONE, Append
 from jlog._core.process.process cimport Appender
@@ -25,9 +23,9 @@ from jlog._core.system.atomic cimport jlog_futex_wait, jlog_spin_lock, jlog_unlo
 from jlog._core.system.clock cimport jlog_clock, jlog_now_us
 from jlog._core.records.rows cimport body_of_arrow
 
-from jlog._core.write.attachment import attach, detach
+from jlog._core.write.attachment import attach
 from jlog._core.append.operations import closed_error
-from jlog._core.system.lock import NEVER, when_nothing_is_held
+from jlog._core.system.lock import NEVER
 from jlog.errors import JournalClosed, JournalError, JournalLocked, JournalMoved
 
 cdef extern from "Python.h":
@@ -63,6 +61,7 @@ cdef class Writer(Appender):
     """
 
     cdef Attachment attachment
+    cdef Leaving leaving  # what is to be done if it is collected
     cdef jlog_buffer *buffer
     cdef jlog_clock clock  # protected by the GIL
     cdef bint buffered
@@ -77,6 +76,7 @@ cdef class Writer(Appender):
                  Deadline deadline not None):
         self.path = path
         self.lock_timeout = lock_timeout
+        self.leaving = Leaving(lock_timeout)
         self.attachment = attach(path, policy, capacity=capacity, deadline=deadline)
         self.exclusive = exclusive
         try:
@@ -89,7 +89,7 @@ cdef class Writer(Appender):
                 raise
         except BaseException:
             attachment, self.attachment = self.attachment, None
-            detach(attachment, deadline=deadline)
+            (<Attachment> attachment).leave(True, deadline)
             raise
         jlog_make_spare_numbers()
         self.buffer = &self.attachment.process.buffer
@@ -463,7 +463,7 @@ cdef class Writer(Appender):
             attachment.process.check()
         finally:
             attachment.give_writers(self.exclusive)
-            attachment.leave(True, deadline)  # not by detach(), whose arguments need memory
+            attachment.leave(True, deadline)
 
     def __enter__(self):
         self.ensure_open()
@@ -478,8 +478,8 @@ cdef class Writer(Appender):
             in_child = self.is_in_child()
             attachment, self.attachment, self.token = self.attachment, None, CLOSED
             if not in_child:
-                attachment.give_writers(self.exclusive)
-                when_nothing_is_held(partial(detach_quietly, attachment, self.deadline()))
+                (<Attachment> attachment).give_writers(self.exclusive)
+                self.leaving.begin(attachment)
 
     @property
     def next_sequence(self):
@@ -492,14 +492,6 @@ cdef class Writer(Appender):
         """Bytes of the pre-commit buffer that this writer uses; 0 if it bypasses the buffer."""
         self.ensure_open()
         return self.buffer.page.capacity if self.buffered else 0
-
-
-def detach_quietly(Attachment attachment not None, deadline) -> None:
-    """Ends the use of an attachment by a Writer that is being collected: an error of that is logged."""
-    try:
-        detach(attachment, wait=False, deadline=deadline)
-    except Exception as error:  # noqa: BLE001
-        warn(attachment.path, "closing it", error)
 
 
 def not_durable(str path not None, error not None, sequence):

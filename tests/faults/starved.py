@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import fcntl
 import logging
+import os
+import struct
 import sys
 import tempfile
 from collections.abc import Callable
@@ -18,11 +21,13 @@ import pyarrow
 import jlog
 from faults import shim
 from jlog._core.records.columns import Columns
+from jlog._core.system.lock import OWNERS, RANGES, LockFile
 from jlog.ingest import SegmentBuilder
 from patience import HUNG_SECONDS
 
 ALLOCATIONS = 60  # more than an append makes that no roll follows
 FAILING = (1, 10, 1000)  # one after the other
+LOCK = "hhqqi4x"  # struct flock
 
 
 def starved(call: Callable[[], Any], at: int, count: int) -> Any:
@@ -179,6 +184,46 @@ def close(root: Path) -> None:
         writer.close()
 
 
+def drop(root: Path) -> None:
+    """A writer that is collected without memory lets go of the journal, also where that is put off until a lock is free."""
+    path = str(root / "j")
+    jlog.Writer(path).close()
+    lock, asked, bounds = LockFile(path + "/lock"), LockFile(path + "/lock"), RANGES["bounds"]
+    for at, count in faults():
+        for put_off in (False, True):
+            held, objects = lock.held(bounds), [jlog.Writer(path)]
+            if put_off:
+                held.__enter__()
+                starved(objects.clear, at, count)
+                objects.clear()  # where there was no memory for the call itself
+                assert lock.is_held(*OWNERS)
+                starved(lambda: held.__exit__(None, None, None), at, count)  # noqa: B023
+                if asked.is_held(bounds):
+                    held.__exit__(None, None, None)
+            else:
+                starved(objects.clear, at, count)
+                objects.clear()
+            assert not lock.is_held(*OWNERS), (at, count, put_off)
+
+
+def give_back(root: Path) -> None:
+    """A lock that was given back without memory is not that of this thread when another process has it."""
+    path, start = str(root / "lock"), 1 << 40  # CPython keeps small numbers
+    other = os.open(path, os.O_CREAT | os.O_RDWR)
+    for close in (False, True):
+        for at, count in faults(20):
+            lock = LockFile(path)
+            lock.acquire(start)
+            gives = lock.close if close else lambda: lock.release(start)  # noqa: B023
+            starved(gives, at, count)
+            if LockFile(path).is_held(start):
+                gives()  # there was no memory for the call itself
+            fcntl.fcntl(other, fcntl.F_OFD_SETLK, struct.pack(LOCK, fcntl.F_WRLCK, os.SEEK_SET, start, 1, 0))
+            assert not LockFile(path).acquire(start, timeout=0.001), (close, at, count)
+            fcntl.fcntl(other, fcntl.F_OFD_SETLK, struct.pack(LOCK, fcntl.F_UNLCK, os.SEEK_SET, start, 1, 0))
+    os.close(other)
+
+
 def comprehension(root: Path) -> None:
     """An item that a compiled comprehension has no room for is freed once."""
     names = [f"name {number}" for number in range(20)]
@@ -208,7 +253,9 @@ CALLS: dict[str, Callable[[Path], None]] = {
     "append_durable": append_durable,
     "close": close,
     "comprehension": comprehension,
+    "drop": drop,
     "durable append": lambda root: append(root, "append"),
+    "give back": give_back,
     "ingest": ingest,
     "open": open_,
     "reject": reject,

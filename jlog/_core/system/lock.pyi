@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from typing_extensions import disjoint_base
@@ -8,8 +7,10 @@ RANGES: dict[str, int]
 DYING_SECONDS: float
 OWNERS: tuple[int, int]
 
-def when_nothing_is_held(call: Callable[[], object]) -> None: ...
 def current_process_token() -> int: ...
+
+@disjoint_base
+class Deferred: ...
 
 @disjoint_base
 class Deadline:

@@ -2,7 +2,7 @@ from typing_extensions import disjoint_base
 
 from jlog._core.append.operations import Policy
 from jlog._core.format.dual_slot import BoundsFile
-from jlog._core.system.lock import Deadline
+from jlog._core.system.lock import Deadline, Deferred
 
 @disjoint_base
 class Attachment:
@@ -27,6 +27,9 @@ class Attachment:
     def maintain(self) -> None: ...
 
 @disjoint_base
+class Leaving(Deferred): ...
+
+@disjoint_base
 class Attached:
     def __init__(self, path: str, policy: Policy, deadline: Deadline = ...) -> None: ...
     def __enter__(self) -> Attachment: ...
@@ -34,4 +37,3 @@ class Attached:
     def __del__(self) -> None: ...
 
 def attach(path: str, policy: Policy, *, capacity: int = 0, deadline: Deadline = ...) -> Attachment: ...
-def detach(attachment: Attachment, *, wait: bool = True, deadline: Deadline = ...) -> None: ...
