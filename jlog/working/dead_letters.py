@@ -23,8 +23,8 @@ class DeadLetters:
     records may be unfinished. A worker that was killed between the letter and the finish leaves a record with a letter. After
     a rewind a record may be rejected anew, and gets another letter."""
 
-    def __init__(self, subscriber: SharedSubscriber, journal: str, uuid: bytes) -> None:
-        self._subscriber, self._journal = subscriber, journal
+    def __init__(self, subscriber: SharedSubscriber, journal: str, uuid: bytes, lock_timeout: float | None) -> None:
+        self._subscriber, self._journal, self._lock_timeout = subscriber, journal, lock_timeout
         self._key = f"jlog.work:{uuid.hex()}:{subscriber.name}".encode()
         self._mutex = Mutex(subscriber.lock_file.path)
         self._writer: Writer | None = None
@@ -41,7 +41,7 @@ class DeadLetters:
         path = self._subscriber.options.dead_letters
         assert path is not None
         if self._writer is None:
-            self._writer = Writer(path)
+            self._writer = Writer(path, lock_timeout=self._lock_timeout)
         rewinds = self._subscriber.rewinds
         stored = json.loads(state_of(path).get(self._key, b"[0]"))
         if stored[0] != rewinds:

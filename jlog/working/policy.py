@@ -38,7 +38,7 @@ class TaskPolicy:
         if subscriber.options.dead_letters is not None:
             from jlog.working.dead_letters import DeadLetters  # few programs need it
 
-            self._letters = DeadLetters(subscriber, journal.path, journal.meta.uuid)
+            self._letters = DeadLetters(subscriber, journal.path, journal.meta.uuid, lock_timeout)
 
     def deadline(self) -> Deadline:
         return NEVER if self._lock_timeout is None else Deadline(self._lock_timeout)

@@ -11,7 +11,6 @@ from jlog._core.read.cursor import Cursor
 from jlog._core.system.lock import NEVER, Deadline
 from jlog._core.work.task import Task
 from jlog._core.work.tasks import TaskSource
-from jlog.errors import PositionLost
 from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import SUBSCRIBER
@@ -93,7 +92,7 @@ class Worker:
             again = Cursor(journal.path, journal.meta.uuid)
             self._policy = TaskPolicy(journal, self._subscriber, decoder, self._lock_timeout)
             self._source = TaskSource(self._subscriber.window, journal.cursor, again, self._policy, lease)
-            self._lost = self._seek()
+            self._source.begin()
         except BaseException:
             self._subscriber.close()
             raise
@@ -101,14 +100,6 @@ class Worker:
         self._run: Run | None = None
         self._closed = False
         self._pid = os.getpid()
-
-    def _seek(self) -> PositionLost | None:
-        """Goes to the first record that no worker has passed. Returns the error of the next take, if it is gone."""
-        try:
-            self._source.begin()
-        except PositionLost as error:
-            return error
-        return None
 
     def __repr__(self) -> str:
         return f"<jlog.Worker {self._journal.path!r} {self.name}>"
@@ -140,9 +131,6 @@ class Worker:
         """
         max_records = check_count("max_records", max_records)
         check_timeout("timeout", timeout)
-        if self._lost is not None:
-            lost, self._lost = self._lost, None
-            raise lost
         return self._source.take(max_records, Deadline(timeout))
 
     def tasks(self, timeout: float | None = None) -> Iterator[Task]:

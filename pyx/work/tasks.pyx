@@ -74,23 +74,28 @@ cdef class TaskSource(TaskHolder):
     # --- Taking --------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Goes to the first record that nobody has passed. Raises PositionLost if retention has removed unfinished records."""
-        cdef uint64_t first = self.cursor.first_sequence
-        if jlog_window_oldest(self.window.page) < first:
-            kept = self.cursor.kept  # a gap at the journal's beginning loses nothing
+        """Goes to the first record that nobody has passed. If retention has removed unfinished records, the first take raises
+        PositionLost."""
+        cdef uint64_t lost = 0  # the records before it are lost
+        while True:
             try:
-                kept(jlog_window_oldest(self.window.page))
+                self.cursor.kept(max(lost, jlog_window_oldest(self.window.page)))  # a gap at the beginning loses nothing
+                self.with_cursor(lambda: self.seek_next(lost))
+                break
             except PositionLost as error:
-                self.window.drop_before(first_kept(error), keep_taken=True)
-                self.with_cursor(self.seek_next)
-                raise
-        self.with_cursor(self.seek_next)
+                self.owed, lost = error, first_kept(error)
+        if lost:
+            try:
+                self.window.drop_before(lost, keep_taken=True)
+            except (MemoryError, OSError):
+                pass  # a later take drops them, or writes the position; without a worker nobody would hear of the loss
 
-    def seek_next(self) -> None:
+    def seek_next(self, uint64_t least=0) -> None:
+        """Goes to the first record that nobody has passed, and not before `least`."""
         begin_use(self.cursor)
         try:
             self.cursor.blocks.begin()
-            self.seek(self.window.page.next)
+            self.seek(max(least, self.window.page.next))
         finally:
             end_use(self.cursor)
 

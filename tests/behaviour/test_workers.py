@@ -9,11 +9,14 @@ import os
 import resource
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
 import jlog
 from conftest import SMALL
+from jlog._core.system.lock import RANGES, LockFile
 from jlog.positions import work_files
 
 
@@ -24,6 +27,12 @@ def fill(path, count=10, keys=None, **options):
 
 def sequences(tasks):
     return [task.sequence for task in tasks]
+
+
+def in_thread(call):
+    """Makes the call in another thread, and raises what it raises."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
 
 
 def open_worker(path, **options):
@@ -412,6 +421,17 @@ def test_dead_letters_in_the_journal_that_is_worked_on_are_refused(path, tmp_pat
     assert not path.exists()
 
 
+def test_a_rejection_waits_for_a_busy_journal_of_letters_no_longer_than_its_lock_timeout(path, tmp_path):
+    fill(path, 1)
+    with open_worker(path, dead_letters=tmp_path / "dead", lock_timeout=0.05) as worker:
+        (task,) = worker.take()
+        jlog.Journal.create(tmp_path / "dead")
+        with LockFile(tmp_path / "dead" / "lock").held(RANGES["open"]), pytest.raises(jlog.JournalLocked):
+            in_thread(task.reject)
+        task.reject("broken")
+        assert worker.committed == 1
+
+
 def test_where_the_dead_letter_cannot_be_written_the_record_stays_unfinished(path, tmp_path):
     fill(path, 1)
     (tmp_path / "dead").write_bytes(b"a file")
@@ -745,16 +765,41 @@ def test_a_loss_is_told_by_the_next_take_where_the_position_cannot_be_written(pa
         with jlog.Writer(path) as writer:
             for _ in range(40):
                 writer.extend([b"x" * 100] * 50)
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-            with pytest.raises(OSError, match="File too large"):
-                worker.take(timeout=0)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with no_file_may_grow(), pytest.raises(OSError, match="File too large"):
+            worker.take(timeout=0)
         with pytest.raises(jlog.PositionLost):
             worker.take(timeout=0)
         assert worker.take(timeout=0)
+
+
+@contextmanager
+def no_file_may_grow():
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    "take", [lambda worker: worker.take(timeout=0), lambda worker: asyncio.run(worker.take_async(timeout=0))]
+)
+@pytest.mark.parametrize("space", [nullcontext, no_file_may_grow])
+def test_a_loss_before_a_worker_opens_is_told_by_its_first_take(path, take, space):
+    fill(path, 300, **SMALL, retention=jlog.Retention(keep_for_subscribers=False, max_bytes=16 << 10))
+    with open_worker(path) as worker:
+        worker.ack(worker.take(2))
+        with jlog.Writer(path) as writer:
+            for _ in range(40):
+                writer.extend([b"x" * 100] * 50)
+        with space():
+            second = open_worker(path)
+        with second, pytest.raises(jlog.PositionLost) as lost:
+            take(second)
+    with open_worker(path) as worker:
+        (task,) = worker.take(timeout=0)
+        assert task.sequence == lost.value.first_sequence == jlog.Journal(path).first_sequence
 
 
 @pytest.mark.damage
