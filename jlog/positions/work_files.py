@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from jlog._core.format.checksum import crc32c
 from jlog._core.format.constants import NUMBER_MAX
@@ -26,6 +26,8 @@ VERSION = 1
 BYTES_MAX = 1 << 30
 WINDOW_DEFAULT = 65_536
 WINDOW_MAX = 1 << 24
+Order = Literal["any", "key"]
+ORDERS = get_args(Order)
 _FIRST_LINE = re.compile(rb"jlog work (\d{1,9}) crc32c=([0-9a-f]{8})\n")
 
 

@@ -14,7 +14,7 @@ from jlog._core.work.window import NAME_BYTE, OPENING_BYTE, SYNCING_BYTE, Unusab
 from jlog.errors import CorruptJournal, JournalLocked, SubscriberBusy
 from jlog.positions import work_files
 from jlog.positions.position_files import SUBSCRIBER, PositionFile
-from jlog.positions.work_files import WINDOW_MAX, DurableCopy, WorkOptions
+from jlog.positions.work_files import ORDERS, WINDOW_MAX, DurableCopy, WorkOptions
 from jlog.reading.journal_records import JournalRecords
 from jlog.storage.attaching import attached
 from jlog.system.arguments import check_choice, check_count, check_seconds
@@ -27,7 +27,7 @@ def check_options(path: str, given: dict[str, Any]) -> dict[str, Any]:
     """Returns the options that are given for workers of the journal at `path`, checked, as they are stored."""
     # Without items(): where there is no memory for a pair, CPython 3.11 crashes in it. Below, too.
     found = {name: given[name] for name in given if given[name] is not None}
-    check_choice("order", found.get("order", "any"), ("any", "key"))
+    check_choice("order", found.get("order", "any"), ORDERS)
     for name, most in (("max_attempts", (1 << 32) - 1), ("window", WINDOW_MAX)):
         if name in found:
             found[name] = check_count(name, found[name], most=most)

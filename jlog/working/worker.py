@@ -14,6 +14,7 @@ from jlog._core.work.tasks import TaskSource
 from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import SUBSCRIBER
+from jlog.positions.work_files import Order
 from jlog.reading.journal_records import JournalRecords
 from jlog.reading.subscriber import create_if_missing as create_subscriber
 from jlog.storage.creation import create_if_missing
@@ -66,7 +67,7 @@ class Worker:
         lease: float | None = None,
         codec: Codec | None = None,
         lock_timeout: float | None = None,
-        order: str | None = None,
+        order: Order | None = None,
         max_attempts: int | None = None,
         dead_letters: str | os.PathLike[str] | None = None,
         backoff: tuple[float, float] | None = None,

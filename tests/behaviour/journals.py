@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -77,3 +80,14 @@ def damage_block(path: str | os.PathLike[str], number: int) -> None:
     with open(file, "r+b") as opened:
         opened.seek(block.offset + BLOCK_HEADER_BYTES)
         opened.write(b"damage")
+
+
+@contextmanager
+def no_file_may_grow() -> Iterator[None]:
+    """Every write beyond the end of a file fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -4,6 +4,8 @@ from functools import partial
 
 import pytest
 
+import jlog
+from behaviour.journals import no_file_may_grow
 from elsewhere import mounted_by, run_python, small_disk
 
 DISK = """
@@ -190,3 +192,12 @@ with jlog.Worker(path, "billing") as worker:
     assert worker.committed == 3000
 oracle.check_journal(path)
 """)
+
+
+def test_an_append_whose_sync_finds_no_space_says_only_that_it_is_not_to_be_made_again(tmp_path):
+    with jlog.Writer(tmp_path / "j", sync="append") as writer:
+        writer.append(b"first")
+        with no_file_may_grow(), pytest.raises(OSError, match="do not append them again") as caught:
+            writer.append(b"second")
+        assert "call it again" not in str(caught.value)
+        assert list(jlog.Reader(tmp_path / "j").values()) == [b"first", b"second"]

@@ -6,15 +6,15 @@ import asyncio
 import gc
 import logging
 import os
-import resource
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import pytest
 
 import jlog
+from behaviour.journals import no_file_may_grow
 from conftest import SMALL
 from jlog._core.system.lock import RANGES, LockFile
 from jlog.positions import work_files
@@ -772,19 +772,15 @@ def test_a_loss_is_told_by_the_next_take_where_the_position_cannot_be_written(pa
         assert worker.take(timeout=0)
 
 
-@contextmanager
-def no_file_may_grow():
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+def take_at_once(worker):
+    return worker.take(timeout=0)
 
 
-@pytest.mark.parametrize(
-    "take", [lambda worker: worker.take(timeout=0), lambda worker: asyncio.run(worker.take_async(timeout=0))]
-)
+def take_async(worker):
+    return asyncio.run(worker.take_async(timeout=0))
+
+
+@pytest.mark.parametrize("take", [take_at_once, take_async])
 @pytest.mark.parametrize("space", [nullcontext, no_file_may_grow])
 def test_a_loss_before_a_worker_opens_is_told_by_its_first_take(path, take, space):
     fill(path, 300, **SMALL, retention=jlog.Retention(keep_for_subscribers=False, max_bytes=16 << 10))

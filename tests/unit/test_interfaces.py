@@ -1,12 +1,15 @@
 """The protocols of jlog.interfaces, beside the classes of both backends; mypy compares the types in jlog/urls.py."""
 
 import inspect
+from typing import Literal, get_args, get_type_hints
 
 import pytest
 
 import jlog
 import jlog.kafka
+from jlog import options
 from jlog.kafka.client.records import KafkaBatch, KafkaRecord
+from jlog.positions.work_files import ORDERS
 
 PAIRS = [
     (jlog.WriterProtocol, jlog.Writer),
@@ -48,3 +51,17 @@ def test_a_writers_methods_take_what_the_protocol_says(name):
 def test_the_openers_return_the_protocols():
     found = [inspect.signature(opener).return_annotation for opener in (jlog.open_writer, jlog.open_reader, jlog.open_journal)]
     assert found == ["WriterProtocol", "ReaderProtocol", "JournalProtocol"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "allowed"),
+    [
+        (jlog.Writer, "compression", options.COMPRESSIONS),
+        (jlog.Writer, "roll", options.ROLLS),
+        (jlog.Writer, "sync", options.SYNCS),
+        (jlog.Worker, "order", ORDERS),
+    ],
+)
+def test_a_type_checker_knows_the_values_that_an_option_may_have(kind, option, allowed):
+    hint, nothing = get_args(get_type_hints(kind.__init__, localns={"Codec": object})[option])
+    assert (hint, nothing) == (Literal[allowed], type(None))
