@@ -8,6 +8,8 @@ from pyspark.sql import SparkSession
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ROOT = Path(__file__).parent.parent.parent
+# For a few rows, compiling the code of a query takes longer than running it. The commands in their own processes compile it.
+FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -24,6 +26,7 @@ def settings(folder: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
+        **FEW_ROWS,
     }
 
 

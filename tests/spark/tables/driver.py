@@ -35,12 +35,6 @@ from jlog.spark.session import ALWAYS
 from spark.sessions import session
 
 TABLES: dict[str, Any] = {"delta": DeltaTable, "iceberg": IcebergTable}
-# For a few rows, compiling the code of a query takes longer than running it.
-FEW_ROWS = {
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 
 
 class Verbs:
@@ -269,7 +263,7 @@ def main(folder: str, master: str) -> None:
     conf = {
         **ALWAYS,
         **DELTA.with_settings(ICEBERG.with_settings({})),
-        **FEW_ROWS,
+        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.catalog.shop": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.shop.type": "hadoop",
         "spark.sql.catalog.shop.warehouse": f"{folder}/shop",
