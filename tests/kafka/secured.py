@@ -34,14 +34,16 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 from kafka_broker import Broker
 
+import exhaustive
 from kafka.witness import Witness
 from patience import HUNG_SECONDS, wait_until
 
 PASSWORD = "geheim-9f2c"
 AUDIENCE = "kafka"
 SECURITY = "org.apache.kafka.common.security"
-# Runs a test twice: on a plain broker, and logged in over TLS.
+# Each runs a test twice: on a plain broker, and logged in over TLS, the second one mostly in exhaustive runs alone.
 PLAIN_AND_SECURED = pytest.mark.parametrize("security", ["plain", "secured"], indirect=True)
+MOSTLY_PLAIN = pytest.mark.parametrize("security", ["plain", exhaustive.only("secured")], indirect=True)
 ANYTHING = ["topic", "group", "transactional id"]
 _PEM = serialization.Encoding.PEM
 _PLAIN_KEY = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -11,7 +11,7 @@ import jlog
 from behaviour.journals import values
 from jlog.kafka import Capture, Lag, Mirror, TopicChanged, status, verify
 from jlog.kafka.client import lag as kafka_lag
-from kafka.secured import PLAIN_AND_SECURED
+from kafka.secured import MOSTLY_PLAIN, PLAIN_AND_SECURED
 from kafka.witness import fields_of_journal, numbered
 from patience import HUNG_SECONDS, wait_until
 
@@ -57,7 +57,7 @@ def test_headers_of_ours_that_a_message_brings_do_not_count(witness, topic, url,
     assert (found.ok, found.compared) == (True, 3)
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_the_second_time_it_goes_on_where_it_was(witness, topic, url, journal):
     witness.make(topic)
     witness.produce(topic, numbered(1000))
@@ -68,7 +68,7 @@ def test_the_second_time_it_goes_on_where_it_was(witness, topic, url, journal):
     assert values(journal) == numbered(1500)
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_only_what_was_committed_is_captured(witness, topic, url, journal):
     witness.make(topic)
     witness.produce(topic, numbered(100), transactions=7)
@@ -89,7 +89,7 @@ def test_a_lag_is_reported_though_its_age_is_not_known_in_time(witness, topic, u
     assert status(journal, url).lag == Lag(2)
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_every_partition_is_captured_in_its_order(witness, topic, url, journal):
     witness.make(topic, partitions=5)
     for partition in range(5):
@@ -164,7 +164,7 @@ def test_a_journal_goes_to_kafka_and_back_the_same(tmp_path, witness, topic, url
     assert witness.fields(f"{topic}.again") == witness.fields(topic)
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_a_follower_captures_what_comes_and_ends_when_told(witness, topic, url, journal):
     witness.make(topic)
     following = Capture(url, journal)
@@ -237,7 +237,7 @@ def test_a_topic_that_was_made_again_stops_it(witness, topic, url, journal):
     assert values(journal) == numbered(10) + numbered(20, 100)
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_a_topic_made_again_under_a_running_capture_stops_it(witness, topic, url, journal):
     """No fetch tells it: the new topic answers, at offsets that belong to the old one."""
     witness.make(topic)
@@ -281,7 +281,7 @@ def test_retention_of_what_was_captured_is_not_a_loss(witness, topic, url, journ
     assert values(journal) == numbered(30)
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_retention_that_overtakes_a_running_capture_is_told(witness, topic, url, journal):
     """The capture has fetched a few of many small batches when those after them are removed."""
     witness.make(topic)
@@ -416,7 +416,7 @@ def test_verify_of_a_mirror_compares_what_is_left_on_both_sides(witness, topic, 
     assert (found.ok, found.compared, found.gone) == (True, 9000, 500)
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_a_group_is_told_the_offsets(witness, topic, url, journal, processes):
     """For tools that watch groups. A group that does not take them ends nothing."""
     witness.make(topic, partitions=2)

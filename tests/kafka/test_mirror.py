@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 import jlog
 from jlog.kafka import Mirror, RecordRefused, TopicChanged, status, verify
 from jlog.kafka.client.partitioner import murmur2
-from kafka.secured import PLAIN_AND_SECURED
+from kafka.secured import MOSTLY_PLAIN, PLAIN_AND_SECURED
 from kafka.witness import fields_of_journal, numbered
 from patience import wait_until
 
@@ -60,7 +60,7 @@ def test_headers_that_a_capture_has_added_are_left_out(writer, journal, url, wit
     assert [fields.headers for fields in witness.fields(topic)] == [(("mine", b"1"),)]
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_the_second_time_it_goes_on_where_it_was(writer, journal, url, witness, topic):
     writer.extend(numbered(1000))
     assert mirror(journal, url).records == 1000
@@ -84,7 +84,7 @@ def test_no_topic_is_made_when_none_may_be(writer, journal, url, witness, topic)
     assert jlog.Journal(journal).subscribers() == {}, "it would hold back what nobody reads"
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_a_key_goes_where_javas_producer_puts_it(writer, journal, url, witness, topic):
     """The order of a key's records stays."""
     records = 5000
@@ -149,7 +149,7 @@ def test_the_key_is_what_was_chosen(writer, journal, url, witness, topic, key, e
     assert [fields.key for fields in witness.fields(topic)] == expected
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_a_follower_mirrors_what_is_appended_and_ends_when_told(writer, journal, url, witness, topic):
     following = Mirror(journal, url)
     thread = threading.Thread(target=following.run)
@@ -166,7 +166,7 @@ def test_a_follower_mirrors_what_is_appended_and_ends_when_told(writer, journal,
     assert witness.values(topic) == [b"0", b"1"]
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_one_step_is_one_transaction(writer, journal, url, witness, topic):
     stepping = Mirror(journal, url)
     try:
@@ -297,7 +297,7 @@ def test_a_function_that_raises_stops_it_at_that_record(writer, journal, url, wi
     assert witness.values(topic) == [b"2", b"4"]
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_a_record_that_is_too_large_stops_it_after_those_before(writer, journal, url, witness, topic):
     witness.make(topic, max_message_bytes=10_000)
     writer.extend([*numbered(500), bytes(20_000), b"after"])
@@ -338,7 +338,7 @@ def test_a_time_that_the_topic_does_not_allow_is_refused(writer, journal, url, w
     assert witness.values(topic) == [b"0"]
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_a_record_that_only_the_broker_refuses_is_found(writer, journal, url, witness, topic):
     """The broker refuses the batch that it is in. Just below the limit nothing says so before."""
     witness.make(topic, max_message_bytes=10_000)
@@ -360,7 +360,7 @@ def test_a_record_without_key_is_refused_by_a_compacted_topic(writer, journal, u
     assert witness.values(topic) == [b"a"]
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_dead_letters_have_their_own_topic_and_say_why(writer, journal, url, witness, topic):
     witness.make(topic, max_message_bytes=10_000)
     writer.append(b"0")
@@ -444,7 +444,7 @@ def test_a_topic_that_was_made_again_stops_it(writer, journal, url, witness, top
     assert verify(journal, url).compared == 20
 
 
-@PLAIN_AND_SECURED
+@MOSTLY_PLAIN
 def test_a_topic_made_again_under_a_running_mirror_stops_it(writer, journal, url, witness, topic):
     running = Mirror(journal, url)
     try:

@@ -24,14 +24,16 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a session run in one worker, so that there is one such Java virtual machine. The others, which start
-    their own, share a cluster in another worker."""
+    """Tests that share a session, a driver or a cluster run in one worker, so that there is one such Java virtual machine.
+    Those of pipelines have a session of their own, since with the others they would take longer than all the rest."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             fixtures = getattr(item, "fixturenames", ())
-            group = "spark-cluster" if "hosts" in fixtures else "spark-processes"
-            item.add_marker(pytest.mark.xdist_group("spark" if "spark" in fixtures else group))
+            below = item.path.parent.name
+            session = "spark" if "spark" in fixtures else "spark-processes"
+            group = f"spark-{below}" if below in ("pipeline", "tables") else session
+            item.add_marker(pytest.mark.xdist_group("spark-cluster" if "hosts" in fixtures else group))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))  # the first test waits for Java
 

@@ -275,6 +275,7 @@ def test_the_time_zones_of_the_host_and_of_sparks_settings_change_no_value(
     assert (row["at"], str(row["day"])) == (datetime(2026, 1, 31, 23, 30, tzinfo=timezone.utc), "2026-01-31")
 
 
+@pytest.mark.exhaustive
 def test_a_quarantine_of_everything_is_reported(tmp_path: Path) -> None:
     """The pipeline itself ends well, so a warning on stderr is all that shows it."""
     fill(tmp_path / "journal", 3)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import exhaustive
 from jlog.pipeline.parsing import Parser
 from jlog.pipeline.partitions import ANOTHER
 from jlog.pipeline.pipeline import Summary
@@ -70,7 +71,7 @@ def test_a_text_is_given_back_or_quarantined(spark: SparkSession, run: Run, plan
     }
 
 
-@pytest.mark.parametrize("safe", [["7", "-7", "12345678901"], ["7", "9" * 38], ["2026-01-31", "9999-12-31"]])
+@pytest.mark.parametrize("safe", [["7", "9" * 38], ["2026-01-31", "9999-12-31"], exhaustive.only(["7", "-7", "12345678901"])])
 def test_where_all_texts_look_typed_each_is_given_back_or_quarantined(
     spark: SparkSession, run: Run, plan: PipelinePlan, rows: Rows, safe: list[str]
 ) -> None:
@@ -118,8 +119,8 @@ def test_a_name_that_readers_leave_out_is_refused_for_plain_files(plan: Pipeline
     ("field", "told"),
     [
         ("at timestamp", "at is timestamp, and readers take the time in a directory's name for one of their own zone"),
-        ("at timestamp_ntz", "at is timestamp_ntz, and readers take"),
-        ("at decimal(16,2)", r"at is decimal\(16,2\), and readers take a directory's name for a double"),
+        exhaustive.only("at timestamp_ntz", "at is timestamp_ntz, and readers take"),
+        exhaustive.only("at decimal(16,2)", r"at is decimal\(16,2\), and readers take a directory's name for a double"),
         (f"{'x' * 229} string", f"the name of the column {'x' * 229} is too long for a directory"),
     ],
 )

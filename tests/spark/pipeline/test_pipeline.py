@@ -338,6 +338,7 @@ def test_a_checkpoint_that_lost_its_tail_is_refused(run: Callable[..., Summary],
     assert len(rows(plan.dest)) == 20
 
 
+@pytest.mark.exhaustive
 def test_a_checkpoint_that_goes_back_is_refused(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     for _ in range(3):
         run(plan, [b"a"] * 10)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+import exhaustive
 from spark.tables.running import Refused, TableDriver
 
 COLUMNS = ["id", "id % 2 AS odd"]
 
 
-@pytest.fixture(params=["delta", "iceberg", "delta by name", "iceberg by name"])
+@pytest.fixture(params=["delta by name", "iceberg by name", *map(exhaustive.only, ["delta", "iceberg"])])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """The format, and a place."""
     kind, _, by_name = request.param.partition(" ")
@@ -56,7 +57,7 @@ def test_other_writers_and_compaction_hide_no_batch(tables: TableDriver, tmp_pat
     assert ids(tables, table) == [*range(40), *range(100, 140)]
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", exhaustive.only("iceberg")])
 def test_a_column_that_a_user_adds_hides_no_batch(tables: TableDriver, tmp_path: Path, kind: str) -> None:
     table = kind, str(tmp_path / "table")
     tables.add(*table, "p", (0, "aa"), COLUMNS)
@@ -137,6 +138,7 @@ def test_rows_that_do_not_agree_are_not_added(tables: TableDriver, tmp_path: Pat
     assert ids(tables, table) == list(range(40))
 
 
+@pytest.mark.exhaustive
 def test_others_are_told_whose_commits_are_taken_back_too(tables: TableDriver, tmp_path: Path) -> None:
     table = "delta", str(tmp_path / "table")
     tables.add(*table, "p", (0, "aa"), ["id"])
@@ -185,7 +187,7 @@ def test_a_table_that_is_gone_is_missed(tables: TableDriver, table: tuple[str, s
         tables.add(*table, "p", (1, "bb"), COLUMNS)
 
 
-@pytest.mark.parametrize("is_there", [False, True], ids=["new", "of another writer"])
+@pytest.mark.parametrize("is_there", [False, exhaustive.only(True)], ids=["new", "of another writer"])
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_of_two_pipelines_that_begin_at_once_one_gets_the_table(
     tables: TableDriver, tmp_path: Path, kind: str, is_there: bool
@@ -198,7 +200,7 @@ def test_of_two_pipelines_that_begin_at_once_one_gets_the_table(
     assert ids(tables, table) == list(range(20))
 
 
-@pytest.mark.parametrize("left", ["_delta_log", "_delta_log/.00000000000000000000.json.1f.tmp"])
+@pytest.mark.parametrize("left", ["_delta_log", exhaustive.only("_delta_log/.00000000000000000000.json.1f.tmp")])
 def test_a_pipeline_that_was_killed_while_it_created_a_table_keeps_no_other_from_it(
     tables: TableDriver, tmp_path: Path, left: str
 ) -> None:
@@ -216,7 +218,9 @@ def test_a_pipeline_that_was_killed_while_it_created_a_table_keeps_no_other_from
 def test_a_table_whose_log_was_cleaned_still_says_whose_it_is(tables: TableDriver, tmp_path: Path) -> None:
     """Delta removes old files of its log, with the notes of the batches, once a checkpoint of its own has what counts."""
     table = "delta", str(tmp_path / "table")
+    tables.sql("SET spark.databricks.delta.properties.defaults.checkpointInterval=2")
     tables.add(*table, "p", (0, "aa"), COLUMNS)
+    tables.sql("RESET spark.databricks.delta.properties.defaults.checkpointInterval")
     log = tmp_path / "table" / "_delta_log"
     while not list(log.glob("*.checkpoint.parquet")):
         tables.write(*table, ["id + 100 AS id", "id % 2 AS odd"])
@@ -237,6 +241,7 @@ def test_a_table_whose_log_was_cleaned_still_says_whose_it_is(tables: TableDrive
     assert len(ids(tables, table)) == before + 40
 
 
+@pytest.mark.exhaustive
 def test_a_batch_whose_snapshots_have_expired_is_known(tables: TableDriver, tmp_path: Path) -> None:
     table = "iceberg", str(tmp_path / "table")
     tables.add(*table, "p", (0, "aa"), COLUMNS)
@@ -283,15 +288,15 @@ def test_rows_of_the_quarantine_are_added_after_a_batch_that_stays_the_last_one(
 # --- Kills ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", exhaustive.only("iceberg")])
 @pytest.mark.parametrize(
     ("point", "has_it"),
     [
-        pytest.param("write", False, marks=pytest.mark.exhaustive),
-        pytest.param("in the write", False, marks=pytest.mark.exhaustive),
-        pytest.param("_check", None, marks=pytest.mark.exhaustive),
+        exhaustive.only("write", False),
+        exhaustive.only("in the write", False),
+        exhaustive.only("_check", None),
         ("_sync", True),
-        pytest.param("in compaction", True, marks=pytest.mark.exhaustive),
+        exhaustive.only("in compaction", True),
     ],
 )
 def test_a_batch_of_a_killed_driver_is_added_once(
