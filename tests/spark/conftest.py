@@ -24,18 +24,20 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a session, a driver or a cluster run in one worker, so that there is one such Java virtual machine.
-    Those of pipelines have a session of their own, since with the others they would take longer than all the rest."""
+    """Tests that share a session run in one worker, so that there is one such Java virtual machine. Those of pipelines have one
+    of their own, since with the others they would take longer than all the rest. Tests that start drivers of their own, or
+    share a cluster, are in two more workers."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             fixtures = getattr(item, "fixturenames", ())
-            below = item.path.parent.name
-            session = "spark" if "spark" in fixtures else "spark-processes"
-            group = f"spark-{below}" if below in ("pipeline", "tables") else session
-            item.add_marker(pytest.mark.xdist_group("spark-cluster" if "hosts" in fixtures else group))
+            if "spark" in fixtures:
+                group = "spark-pipeline" if item.path.parent.name == "pipeline" else "spark"
+            else:
+                group = "spark-cluster" if "hosts" in fixtures else "spark-processes"
+            item.add_marker(pytest.mark.xdist_group(group))
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(300))  # the first test waits for Java
+                item.add_marker(pytest.mark.timeout(600))  # the first test waits for Java
 
 
 @pytest.fixture(scope="session")
