@@ -120,7 +120,7 @@ def test_a_capture_outlives_its_broker(broker, journal, url, witness, topic):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("together", [False, exhaustive.only(True)])
 def test_a_transaction_that_ends_under_another_leader_is_not_a_lost_tail(
     broker, journal, url, witness, topic, together, monkeypatch
 ):
@@ -280,7 +280,7 @@ def note_complete(witness, transactional_id):
     assert failed == [None]
 
 
-@pytest.mark.parametrize("way", ["the core", "the Python client"])
+@pytest.mark.parametrize("way", ["the core", exhaustive.only("the Python client")])
 def test_a_transactional_id_that_the_brokers_have_forgotten_is_told_and_costs_nothing(
     forgetful_broker, journal, monkeypatch, way
 ):

@@ -13,8 +13,8 @@ from kafka.processes import captured, fill, not_mirrored, position, run_to_end
 from kafka.witness import numbered
 from patience import wait_until
 
-KILLS = exhaustive.count(5, 30)
-RECORDS = exhaustive.count(200_000, 1_000_000)
+KILLS = exhaustive.count(3, 30)
+RECORDS = exhaustive.count(100_000, 1_000_000)
 MORE = exhaustive.count(40_000, 100_000)  # for a process that a busy machine has let run to the end
 
 

@@ -139,6 +139,7 @@ def test_a_broker_with_a_new_certificate_is_the_same_broker(secured, url, login,
     pair.check()
 
 
+@pytest.mark.exhaustive
 def test_a_certificate_of_an_authority_that_is_not_trusted_yet_is_waited_for(secured, url, login, tmp_path, folder):
     trusted = tmp_path / "trusted.pem"
     trusted.write_text((folder / "ca.pem").read_text())
@@ -158,6 +159,7 @@ def test_a_certificate_of_an_authority_that_is_not_trusted_yet_is_waited_for(sec
     pair.check()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("way")
 def test_a_broker_that_is_killed_and_comes_back_has_every_record_once(secured, url, login, tmp_path):
     pair = Pair(tmp_path, url, login)
