@@ -1,4 +1,4 @@
-"""The ranges of sequence and timestamp in which all records of a condition lie."""
+"""What all records of a condition have: the ranges of sequence and timestamp in which they lie, and bytes of their values."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 @dataclass(frozen=True)
 class Bounds:
-    """Lowest and highest sequence, earliest and latest time; both ends belong to it. A condition that is not understood has the
-    bounds of everything, so that reading leaves out nothing that it may want."""
+    """Lowest and highest sequence, earliest and latest time; both ends belong to it. `needle`: bytes that each record's value
+    has. A condition that is not understood has the bounds of everything: then reading leaves out nothing that it may want."""
 
     sequences: tuple[int, int] = (LEAST, MOST)
     times_us: tuple[int, int] = (LEAST, MOST)
+    needle: bytes = b""
 
     def both(self, other: Bounds) -> Bounds:
         """Returns the bounds of two conditions that hold together."""
-        return Bounds(_both(self.sequences, other.sequences), _both(self.times_us, other.times_us))
+        needle = max(self.needle, other.needle, key=len)
+        return Bounds(_both(self.sequences, other.sequences), _both(self.times_us, other.times_us), needle)
 
     def either(self, other: Bounds) -> Bounds:
         """Returns the bounds of two conditions of which one holds."""
         if self.is_empty or other.is_empty:
             return other if self.is_empty else self
-        return Bounds(_either(self.sequences, other.sequences), _either(self.times_us, other.times_us))
+        needle = self.needle if self.needle == other.needle else b""
+        return Bounds(_either(self.sequences, other.sequences), _either(self.times_us, other.times_us), needle)
 
     @property
     def is_empty(self) -> bool:
@@ -46,6 +49,12 @@ def compared(column: str, operator: str, value: Any) -> Bounds:
     if column == "timestamp" and isinstance(value, datetime) and value.tzinfo is not None:
         return Bounds(times_us=_range(operator, timestamp_us_of(value)))
     return EVERYTHING
+
+
+def containing(column: str, text: str | bytes) -> Bounds:
+    """Returns the bounds of a column that has this within it."""
+    needle = text.encode() if isinstance(text, str) else text
+    return Bounds(needle=needle) if column == "value" else EVERYTHING
 
 
 def one_of(column: str, values: list[Any]) -> Bounds:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jlog.query.bounds import EVERYTHING, FLIPPED, Bounds, compared, one_of
+from jlog.query.bounds import EVERYTHING, FLIPPED, Bounds, compared, containing, one_of
 
 try:
     import duckdb
@@ -164,7 +164,7 @@ def _columns_in(tree: Any) -> Iterator[str]:
 
 def _bounds(tree: dict[str, Any]) -> Bounds:
     kind = tree.get("type")
-    parts = tree.get("children", [])
+    parts = [part.get("expression", part) for part in tree.get("arguments", tree.get("children", []))]  # DuckDB 2, and before
     try:
         if kind == "CONJUNCTION_AND":
             return _combined(parts, Bounds.both)
@@ -175,6 +175,8 @@ def _bounds(tree: dict[str, Any]) -> Bounds:
         if kind == "COMPARE_BETWEEN":
             column = _column(tree["input"])
             return compared(column, ">=", _value(tree["lower"])).both(compared(column, "<=", _value(tree["upper"])))
+        if kind == "FUNCTION":
+            return containing(_column(parts[0]), _literal(parts[1])) if tree["function_name"] == "contains" else EVERYTHING
         return _comparison(_OPERATORS[kind or ""], tree["left"], tree["right"])
     except (KeyError, IndexError, TypeError, ValueError):
         return EVERYTHING  # another condition, or another form of the tree than is known here

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from jlog.query.bounds import EVERYTHING, FLIPPED, Bounds, compared, one_of
+from jlog.query.bounds import EVERYTHING, FLIPPED, Bounds, compared, containing, one_of
 
 try:
     import polars
@@ -74,7 +75,7 @@ def _bounds(tree: dict[str, Any]) -> Bounds:
     if "BinaryExpr" in tree:
         return _of_operator(**tree["BinaryExpr"])
     if "Function" in tree:
-        return _of_function(tree["Function"]["input"], tree["Function"]["function"]["Boolean"])
+        return _of_function(tree["Function"]["input"], tree["Function"]["function"])
     return EVERYTHING
 
 
@@ -93,10 +94,24 @@ def _of_operator(left: dict[str, Any], op: str, right: dict[str, Any]) -> Bounds
 
 def _of_function(given: list[dict[str, Any]], function: dict[str, Any]) -> Bounds:
     column = given[0]["Column"]
+    if "StringExpr" in function or "BinaryExpr" in function:
+        return containing(column, _needle(_values(given[1])[0], *function.values()))
+    function = function["Boolean"]
     if "IsIn" in function:
         return one_of(column, _values(given[1]))
     lower, upper = _CLOSED[function["IsBetween"]["closed"]]
     return compared(column, lower, _values(given[1])[0]).both(compared(column, upper, _values(given[2])[0]))
+
+
+def _needle(pattern: str | bytes, test: str | dict[str, Any]) -> str | bytes:
+    """Returns the pattern where it is text that the test looks for. Raises ValueError for another pattern or test."""
+    if test in ("Contains", "StartsWith", "EndsWith"):
+        return pattern
+    if not isinstance(test, dict) or not isinstance(pattern, str):
+        raise ValueError("not a test of text")
+    if not test["Contains"]["literal"] and pattern != re.escape(pattern):  # Rust's regex gives no other character a meaning
+        raise ValueError("a regular expression")
+    return pattern
 
 
 def _values(tree: dict[str, Any]) -> list[Any]:

@@ -139,7 +139,8 @@ class Scan:
 
     def to_polars(self) -> polars.LazyFrame:
         """Returns a LazyFrame. Only the columns that a query needs are read, only the ranges of sequence and timestamp that its
-        filters leave, and no more records than it takes. Needs polars: pip install 'pyjlog[polars]'."""
+        filters leave, and no more records than it takes. Records whose value lacks a text that a filter looks for are passed
+        over. Needs polars: pip install 'pyjlog[polars]'."""
         from jlog.query.polars_frames import lazy_frame
 
         return lazy_frame(self)
@@ -232,7 +233,8 @@ class Scan:
                         reader.seek(first)
                     except ValueError:
                         return  # beyond the end
-                for batch in self._batches(reader, reader.arrow_batches(fields, end, min(ARROW_RECORDS, left), BATCH_BYTES)):
+                batches = reader.arrow_batches(fields, end, min(ARROW_RECORDS, left), BATCH_BYTES, self.bounds.needle)
+                for batch in self._batches(reader, batches):
                     left -= len(batch)
                     yield batch
                     if left <= 0:

@@ -93,12 +93,18 @@ class ArchivedRecords:
         return Across(self.cursor, ValueIterator)
 
     def arrow_batches(
-        self, max_records: int, max_bytes: int, fields: Sequence[Field], end: int | None, convert: Convert[Converted]
+        self,
+        max_records: int,
+        max_bytes: int,
+        fields: Sequence[Field],
+        end: int | None,
+        needle: bytes | None,
+        convert: Convert[Converted],
     ) -> Iterator[Converted]:
         self.cursor.check_open()
 
         def batches(cursor: Cursor) -> Iterator[Converted]:
-            return ArrowIterator(cursor, max_records, max_bytes, fields, end=end, convert=convert)
+            return ArrowIterator(cursor, max_records, max_bytes, fields, end=end, needle=needle, convert=convert)
 
         return Across(self.cursor, batches, end)
 

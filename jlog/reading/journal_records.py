@@ -77,9 +77,15 @@ class JournalRecords:
         return ValueIterator(self.cursor)
 
     def arrow_batches(
-        self, max_records: int, max_bytes: int, fields: Sequence[Field], end: int | None, convert: Convert[Converted]
+        self,
+        max_records: int,
+        max_bytes: int,
+        fields: Sequence[Field],
+        end: int | None,
+        needle: bytes | None,
+        convert: Convert[Converted],
     ) -> Iterator[Converted]:
-        return ArrowIterator(self.cursor, max_records, max_bytes, fields, end=end, convert=convert)
+        return ArrowIterator(self.cursor, max_records, max_bytes, fields, end=end, needle=needle, convert=convert)
 
     def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]:
         return FollowIterator(self.cursor, timeout, pace)

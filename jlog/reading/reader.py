@@ -157,14 +157,20 @@ class Reader:
         if end is not None:
             check_count("end", end, 0, what="a sequence")
         self._check_lost()
-        return self._source.arrow_batches(max_records, max_bytes, fields_of(columns), end, pyarrow.record_batch)
+        return self._source.arrow_batches(max_records, max_bytes, fields_of(columns), end, None, pyarrow.record_batch)
 
     def arrow_batches(
-        self, fields: Sequence[Field], end: int | None = None, max_records: int = ARROW_RECORDS, max_bytes: int = STREAM_BYTES
+        self,
+        fields: Sequence[Field],
+        end: int | None = None,
+        max_records: int = ARROW_RECORDS,
+        max_bytes: int = STREAM_BYTES,
+        needle: bytes | None = None,
     ) -> Iterator[ArrowBatch]:
-        """Iterates over the records in columns that no library has taken yet, for jlog.scan; as record_batches()."""
+        """Iterates over the records in columns that no library has taken yet, for jlog.scan; as record_batches(). With a
+        needle, it may leave out any record whose value does not have these bytes, and some batches may be empty."""
         self._check_lost()
-        return self._source.arrow_batches(max_records, max_bytes, fields, end, _as_it_is)
+        return self._source.arrow_batches(max_records, max_bytes, fields, end, needle, _as_it_is)
 
     def time_ranges(self, times_us: tuple[int, int]) -> list[Range]:
         """Returns ranges of sequences outside of which no record has a time within these, for jlog.scan."""

@@ -49,10 +49,17 @@ class RecordSource(Protocol):
     def records(self) -> Iterator[Record]: ...
     def values(self) -> Iterator[bytes | None]: ...
     def arrow_batches(
-        self, max_records: int, max_bytes: int, fields: Sequence[Field], end: int | None, convert: Convert[Converted]
+        self,
+        max_records: int,
+        max_bytes: int,
+        fields: Sequence[Field],
+        end: int | None,
+        needle: bytes | None,
+        convert: Convert[Converted],
     ) -> Iterator[Converted]:
-        """Iterates over records in columns, up to the end as it is now or to the sequence `end`. `convert` turns an ArrowBatch
-        into what is handed out; the position moves only after that."""
+        """Iterates over records in columns, up to the end as it is now or to the sequence `end`. With a needle, it may leave
+        out any record whose value does not have these bytes. `convert` turns an ArrowBatch into what is handed out; the
+        position moves only after that."""
 
     def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]: ...
     def follow_async(self, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> AsyncIterator[Record]: ...

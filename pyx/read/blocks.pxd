@@ -61,5 +61,7 @@ cdef class BlockReader:
     cdef damage(self, reason)
     cdef int raise_if_lost(self) except -1
     cdef size_t decode(self, jlog_record *record) except 0
+    cdef int skip_to(self, const uint8_t *limit, uint64_t sequence) except -1
+    cdef const uint8_t *skip_to_needle(self, bytes needle, const uint8_t *found, uint64_t sequence) except NULL
 
 cdef closed_error(path)

@@ -7,17 +7,21 @@ read from their segments. The generation is looked at again after a read, and te
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint8_t, uint64_t
 
 from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.format.format cimport (
     JLOG_CODEC_LZ4,
     JLOG_NONE,
+    JLOG_TAG_LONG,
+    JLOG_TAG_STATE,
     jlog_block_header,
     jlog_crc32c,
     jlog_decode_record,
     jlog_headers_valid,
     jlog_load64,
+    jlog_pass_plain,
     jlog_record,
 )
 from jlog._core.read.open_block cimport OpenBlock
@@ -30,6 +34,9 @@ from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.format.lz4 import decompress
 from jlog._core.segments.segment import list_segments
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
+
+cdef extern from "read/find.h" nogil:
+    const uint8_t *jlog_find(const uint8_t *at, const uint8_t *end, const uint8_t *needle, size_t bytes)
 
 
 cdef enum State:
@@ -349,6 +356,33 @@ cdef class BlockReader:
         if record.headers_bytes != 0 and not jlog_headers_valid(record.headers, record.headers_bytes):
             raise self.damage("the headers of a record do not fill their bytes")
         return size
+
+    cdef int skip_to(self, const uint8_t *limit, uint64_t sequence) except -1:
+        """Moves within the loaded block, to this sequence or to the record that reaches beyond the limit."""
+        cdef jlog_record record
+        cdef const uint8_t *before
+        cdef uint64_t count
+        cdef size_t size
+        while self.at < limit and self.sequence < sequence:
+            before, count = self.at, 0
+            self.at = jlog_pass_plain(before, limit, sequence - self.sequence, &count)
+            if self.at == before:  # it has more than a value and a timestamp, or is the one
+                size = self.decode(&record)
+                if size > <size_t> (limit - before):
+                    break
+                self.at += size
+                count = not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE)
+            self.sequence += count
+        return 0
+
+    cdef const uint8_t *skip_to_needle(self, bytes needle, const uint8_t *found, uint64_t sequence) except NULL:
+        """Moves within the loaded block, to this sequence or to the next record that may have the needle. Returns where the
+        needle is, or the block's end. `found`: what the call before returned; NULL in a new block."""
+        if found < self.at:
+            found = jlog_find(self.at, self.end, <const uint8_t *> PyBytes_AS_STRING(needle), len(needle))
+        self.skip_to(found, sequence)
+        PyErr_CheckSignals()
+        return found
 
 
 cdef closed_error(path):

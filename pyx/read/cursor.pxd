@@ -19,6 +19,5 @@ cdef class Cursor(ReadPosition):
     cdef int go_to(self, uint64_t sequence) except -1
     cdef bint enter_segment_of(self, uint64_t sequence) except -1
     cdef int go_to_end(self) except -1
-    cdef int skip_to(self, uint64_t sequence) except -1
     cdef bint step_over_damage(self, uint64_t sequence) except -1
     cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1

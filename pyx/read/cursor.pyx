@@ -22,6 +22,11 @@ from jlog.errors import CorruptJournal, PositionLost
 from jlog.system.files import HeldPath, file_in, is_there
 
 
+cdef enum:
+    AFTER_NEEDLE = 64  # records that are read from one with the needle on, before it is looked for again
+    PASSED_BYTES_MAX = 32 << 20  # before the caller is asked whether it wants to go on
+
+
 cdef inline const uint8_t *reach(BlockReader blocks, Py_ssize_t left) noexcept:
     """Returns the end of the records that may be handed out now, if at most `left` bytes may be."""
     return blocks.at + max(0, min(left, blocks.end - blocks.at))
@@ -193,7 +198,7 @@ cdef class Cursor(ReadPosition):
                     or self.blocks.load_from_buffer(&self.blocks.stop.now.slot)):
                 break
         self.blocks.clip()
-        return self.skip_to(JLOG_NONE)
+        return self.blocks.skip_to(self.blocks.end, JLOG_NONE)
 
     def segment_file(self, segment):
         """Returns the segment's file, to begin reading in. Its header is not checked: each block has checksums of its own, and
@@ -226,7 +231,7 @@ cdef class Cursor(ReadPosition):
                 if not self.step_over_damage(sequence):
                     return 0  # the damaged bytes hold it: reading raises
                 continue
-            self.skip_to(sequence)
+            self.blocks.skip_to(self.blocks.end, sequence)
         return 0
 
     def kept(self, uint64_t sequence) -> int:
@@ -289,18 +294,6 @@ cdef class Cursor(ReadPosition):
         self.blocks.move_to(file, offset, first)
         return True
 
-    cdef int skip_to(self, uint64_t sequence) except -1:
-        """Moves within the loaded block, to this sequence or to the block's end."""
-        cdef BlockReader blocks = self.blocks
-        cdef jlog_record record
-        cdef size_t size
-        while blocks.at < blocks.end and blocks.sequence < sequence:
-            size = blocks.decode(&record)
-            if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
-                blocks.sequence += 1
-            blocks.at += size
-        return 0
-
     cdef bint step_over_damage(self, uint64_t sequence) except -1:
         """Moves to the next whole block of the segment. Returns False if there is none, or if it begins after this
         sequence."""
@@ -328,19 +321,32 @@ cdef class Cursor(ReadPosition):
         return batch
 
     cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1:
-        """Adds records to the batch, up to the noted end and to the sequence `end`. The cursor is taken. An error that comes
-        after records is left to the next call. If something else interrupts it, the caller goes back."""
+        """Adds records to the batch, up to the noted end and to the sequence `end`. Where the batch has a needle, it may pass
+        over any record without it. Returns 1 if more may follow, though the batch may be empty, and 0 otherwise. The cursor
+        is taken. An error that comes after records is left to the next call. If something else interrupts it, the caller
+        goes back."""
         cdef BlockReader blocks = self.blocks
         cdef jlog_record record
         cdef const uint8_t *start
         cdef const uint8_t *at
-        cdef uint64_t first, most, count
+        cdef const uint8_t *found = NULL
+        cdef uint64_t first, most, count, passed = 0
         cdef Py_ssize_t left = min(max_bytes, INT32_MAX), before  # a column of Arrow's holds no more
         cdef size_t size
         while batch.count < max_records and (left > 0 or batch.count == 0):
+            if passed > PASSED_BYTES_MAX:
+                return 1
             try:
+                if blocks.at == blocks.end:
+                    found = NULL
                 if not blocks.advance():
                     break
+                if batch.needle is not None:
+                    start = blocks.at
+                    found = blocks.skip_to_needle(batch.needle, found, end)
+                    passed += blocks.at - start
+                    if blocks.at == blocks.end:
+                        continue
             except BaseException as error:
                 if batch.count == 0 or not is_own(error):
                     raise
@@ -348,6 +354,8 @@ cdef class Cursor(ReadPosition):
             if blocks.sequence >= end:
                 break
             most = min(<uint64_t> (max_records - batch.count), end - blocks.sequence)
+            if batch.needle is not None:
+                most = min(most, AFTER_NEEDLE)
             start, before = blocks.at, batch.count
             try:
                 blocks.at = batch.add_ready(start, reach(blocks, left), blocks.base_time_us, blocks.sequence, most)

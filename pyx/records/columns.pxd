@@ -47,6 +47,7 @@ cdef extern from "records/columns.h" nogil:
 
 cdef class Batch:
     cdef readonly Py_ssize_t count
+    cdef bytes needle  # None: all records are wanted
 
     cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
                  Py_ssize_t count) except -1

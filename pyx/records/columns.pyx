@@ -29,7 +29,8 @@ def import_pyarrow():
 
 
 cdef class Batch:
-    """A target that a cursor reads records into."""
+    """A target that a cursor reads records into. `needle`: bytes that each wanted record has in its value; others may be left
+    out."""
 
     cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
                  Py_ssize_t count) except -1:

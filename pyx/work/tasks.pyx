@@ -251,7 +251,7 @@ cdef class TaskSource(TaskHolder):
         try:
             try:
                 if blocks.sequence < task.sequence:
-                    self.again.skip_to(task.sequence)
+                    blocks.skip_to(blocks.end, task.sequence)
                 if blocks.sequence == task.sequence and blocks.at < blocks.end:
                     found = to_next_record(blocks, &record, &size)  # only state may follow, up to the end that was noted
                 if not found:

@@ -213,6 +213,10 @@ def as_view(connection, statement, scans):
         (lambda frame: frame.filter((C("sequence") < 5) & (C("sequence") > 5)), [], 0),
         (lambda frame: frame.filter(C("value") == b"7"), [7], 1000),
         (lambda frame: frame.filter(~(C("sequence") < 995)), range(995, 1000), 1000),
+        (lambda frame: frame.filter(C("value").bin.contains(b"777")), [777], 64),
+        (lambda frame: frame.filter(C("value").bin.starts_with(b"77") & C("value").bin.ends_with(b"7")), [77, 777], 500),
+        (lambda frame: frame.filter(C("value").bin.contains(b"none") | (C("sequence") == 1)), [1], 1000),
+        (lambda frame: frame.filter(~C("value").bin.contains(b"777")).tail(1), [999], 1000),
         (lambda frame: frame.slice(5, 3), range(5, 8), 1000),
         (lambda frame: frame.tail(2), [998, 999], 1000),
     ],
@@ -221,6 +225,73 @@ def test_polars_reads_only_the_range_that_its_filters_leave(timed, read, query, 
     found = query(jlog.scan(timed).to_polars()).collect()
     assert found["sequence"].to_list() == list(expected)
     assert read()[0] <= most
+
+
+VALUE, KEY = C("value").str, C("key").str
+TEXTS = [
+    ("value like '%777%'", VALUE.contains("777"), lambda n: n == 777, 64),
+    ("contains(value, '99') and sequence > 500", VALUE.contains("99", literal=True) & (C("sequence") > 500),
+     lambda n: "99" in str(n) and n > 500, 499),
+    ("value like '%777%' or contains(value, '777')", VALUE.contains("777") | VALUE.ends_with("777"), lambda n: n == 777, 64),
+    ("value like '%777%' or value like '%999%'", VALUE.contains("777|999"), lambda n: n in (777, 999), 1000),
+    ("value like '%7_7%'", VALUE.contains("7.7"), lambda n: len(str(n)) == 3 and str(n)[::2] == "77", 1000),
+    ("value ilike '%777%'", VALUE.contains("(?i)777"), lambda n: n == 777, 1000),
+    ("not contains(value, '7')", ~VALUE.contains("7"), lambda n: "7" not in str(n), 1000),
+    ("contains(value, '')", VALUE.contains(""), lambda n: True, 1000),
+    ("contains(value, '7''7')", VALUE.contains("7'7"), lambda n: False, 0),
+    ("contains(value, '7\n7')", VALUE.contains("7\n7"), lambda n: False, 1000),
+    ("key like '%1%' and sequence < 5", KEY.contains("1") & (C("sequence") < 5), lambda n: n in (1, 4), 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("condition", "expression", "wanted", "most"), TEXTS)
+@pytest.mark.parametrize("engine", ["jlogtool sql", "polars"])
+def test_records_without_the_text_that_is_looked_for_are_passed_over(timed, read, condition, expression, wanted, most, engine):
+    scan = jlog.scan(timed, text=True)
+    if engine == "polars":
+        found = scan.to_polars().filter(expression).collect()["sequence"].to_list()
+    else:
+        statement = f"select sequence from app where {condition} order by 1"
+        found = [row[0] for row in duckdb_plan.execute(duckdb.connect(), statement, {"app": scan}).fetchall()]
+    assert found == [number for number in range(1000) if wanted(number)]
+    assert read()[0] <= most
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_text_is_found_at_every_place(path, compression):
+    """Of the value, and of the lanes in which it is looked for."""
+    texts = [b"n" + b"-" * (size - 2) + b"e" if size > 1 else b"n" for size in (1, 2, 3, 15, 16, 17, 33)]
+    expected = {text: [] for text in texts}
+    with jlog.Writer(path, compression=compression, segment_bytes=64 << 10, precommit=16 << 10) as writer:
+        for text in texts:
+            for before in range(20):
+                writer.extend([b"o" * 40] * 70)
+                value = b"o" * before + text + b"o" * (20 - before)
+                key, headers = (b"k" if before % 3 else None), ({"h": b"v"} if before % 5 == 0 else None)
+                sequence = writer.append(value, key=key, headers=headers)
+                for other in texts:
+                    if other in value:
+                        expected[other].append(sequence)
+    frame = jlog.scan(path).to_polars()
+    for text, sequences in expected.items():
+        assert frame.filter(C("value").bin.contains(text)).collect()["sequence"].to_list() == sequences
+
+
+def test_whoever_looks_for_a_text_is_asked_now_and_then_whether_to_go_on(path):
+    with jlog.Writer(path) as writer:
+        for _ in range(45):
+            writer.append(b"x" * (1 << 20))
+        writer.append(b"needle")
+    with jlog.Reader(path) as reader:
+        found = [len(batch) for batch in reader.arrow_batches(jlog.scan(path).fields, needle=b"needle")]
+    assert found == [0, 1]
+
+
+@pytest.mark.damage
+def test_damage_is_told_though_no_record_has_the_text(timed):
+    damage_block(timed, 3)
+    with pytest.raises(jlog.CorruptJournal, match="checksum"):
+        jlog.scan(timed).to_polars().filter(C("value").bin.contains(b"nowhere")).collect()
 
 
 def test_polars_reads_only_the_columns_that_it_needs(timed, read):

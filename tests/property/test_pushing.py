@@ -148,7 +148,9 @@ def expression_of(chance, depth):
     if kind == 1:
         return column.is_in([value(), value(), value()])
     if kind == 2:
-        return chance.choice([polars.col("value") == b"v1", polars.col("key").is_null(), polars.col("sequence") % 3 == 1])
+        value = polars.col("value")
+        bytes_of = [value.bin.contains(b"%d" % chance.randrange(6)), value.bin.starts_with(b"v"), value.bin.ends_with(b"1")]
+        return chance.choice([*bytes_of, value == b"v1", polars.col("key").is_null(), polars.col("sequence") % 3 == 1])
     if kind == 3 and name == "timestamp":
         return column > polars.lit(times(chance)).dt.cast_time_unit("ns")
     compare = chance.choice(list(OPERATORS.values()))

@@ -18,6 +18,7 @@ class ArrowIterator(Generic[_Converted]):
         fields: Iterable[Field],
         *,
         end: int | None = None,
+        needle: bytes | None = None,
         convert: Callable[[ArrowBatch], _Converted] | None = None,
     ) -> None: ...
     def __iter__(self) -> Self: ...

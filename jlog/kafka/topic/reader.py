@@ -189,7 +189,12 @@ class TopicReader(Opened):
         return stream_of(fields, self.arrow_batches(fields, end), self)
 
     def arrow_batches(
-        self, fields: Sequence[Field], end: int | None = None, max_records: int = STREAM_RECORDS, max_bytes: int = STREAM_BYTES
+        self,
+        fields: Sequence[Field],
+        end: int | None = None,
+        max_records: int = STREAM_RECORDS,
+        max_bytes: int = STREAM_BYTES,
+        needle: bytes | None = None,  # noqa: ARG002 - no record is left out
     ) -> Iterator[ArrowBatch]:
         """Iterates over the records in columns that no library has taken yet, as jlog.Reader does."""
         with at_once():

@@ -205,7 +205,7 @@ class TaskReader:
     ) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
-        return self._records.arrow_batches(max_records, max_bytes, fields_of(columns), end, pyarrow.record_batch)
+        return self._records.arrow_batches(max_records, max_bytes, fields_of(columns), end, None, pyarrow.record_batch)
 
     def skip_damage(self) -> jlog.Damage:
         return self._records.skip_damage()
