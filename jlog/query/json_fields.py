@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
@@ -19,6 +20,7 @@ from jlog.record import FIELDS
 
 SAMPLE_PLACES, SAMPLE_RECORDS = 10, 100  # spread over the range, and at each place
 DEPTH_MAX = 32  # of objects and arrays that become structs and lists; deeper ones are null
+AT_ONCE = 2  # batches that are parsed, each by a thread, or wait to be taken
 PREFIX = "json_"  # before the name of a field that is empty, or also that of a record's own column
 _TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns), *([^\]]+)\]\Z")
 # Types for which pyarrow's own parser does what _fitted() does.
@@ -58,15 +60,35 @@ class JsonFields:
         own = [field for field in scan.fields if field.name != "value" or field.format == "z"]
         if wanted and all(field.name != "value" for field in own):
             own.append(FIELDS["value"])
-        for batch in scan.batches(own or [FIELDS["sequence"]], limit):
+
+        def columns_of(batch: Any) -> pyarrow.RecordBatch:
             records = pyarrow.record_batch(batch)
             columns = {name: records.column(name) for name in records.schema.names}
             if wanted:
                 columns |= {names[name]: column for name, column in parse(records.column("value")).items()}
             arrays = [columns[field.name] for field in schema]
-            yield pyarrow.RecordBatch.from_arrays(
+            return pyarrow.RecordBatch.from_arrays(
                 [_cast(array, field, records) for array, field in zip(arrays, schema, strict=True)], schema=schema
             )
+
+        return side_by_side(columns_of, scan.batches(own or [FIELDS["sequence"]], limit))
+
+
+def side_by_side(function: Callable[[Any], Any], given: Iterator[Any]) -> Iterator[Any]:
+    """Yields function(item) of each item, in order, and works on the next ones meanwhile. An error comes at its place."""
+    waiting: deque[Future[Any]] = deque()
+    failed: Exception | None = None
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        while failed is None or waiting:
+            try:
+                while failed is None and len(waiting) < AT_ONCE:
+                    waiting.append(pool.submit(function, next(given)))
+            except Exception as error:  # noqa: BLE001 - raised in its place; also StopIteration, the end
+                failed = error
+            if waiting:
+                yield waiting.popleft().result()
+    if not isinstance(failed, StopIteration):
+        raise failed
 
 
 def _cast(array: pyarrow.Array, field: pyarrow.Field, records: pyarrow.RecordBatch) -> pyarrow.Array:

@@ -1,6 +1,7 @@
 """jlog.scan: a lazy view of a journal for Arrow, Polars, DuckDB and pandas."""
 
 import json
+import threading
 from datetime import datetime, timedelta, timezone
 
 import duckdb
@@ -11,7 +12,8 @@ import pytest
 import jlog
 import jlog.query.scan
 from behaviour.journals import SMALL, damage_block, fill, values
-from jlog.query import duckdb_plan
+from jlog.query import duckdb_plan, json_fields
+from patience import HUNG_SECONDS
 
 BEGIN = datetime(2026, 11, 25, 12, tzinfo=timezone.utc)
 SECOND_US = 1_000_000
@@ -494,6 +496,34 @@ def test_text_and_json_together(path, writer):
 
 
 # --- Damage and notebooks ----------------------------------------------------------------------------------------
+
+
+def test_values_between_others_get_the_same_columns_from_each_parser():
+    """pyarrow's parser takes them together, so that one could change the rows of others."""
+    parser = json_fields._Parser([pyarrow.field("n", pyarrow.int64()), pyarrow.field("s", pyarrow.string())])
+    pieces = [*HOSTILE, b'{"n":\n7}', b'{"n": 7}\n{', b'}\n{"n": 8}', b'{"s":"}', b'{","n":1}', b'{"n": {}', b"{}\n{}{}"]
+    for piece in pieces:
+        for other in pieces:
+            values = pyarrow.array([b'{"n": 1}', piece, other, b'{"n": 2}'], pyarrow.binary())
+            assert parser(values) == parser._slow(values), (piece, other)
+
+
+def test_batches_are_parsed_side_by_side_and_an_error_comes_in_its_place():
+    both = threading.Barrier(2, timeout=HUNG_SECONDS)
+
+    def parse(number):
+        if number < 2:
+            both.wait()
+        return number
+
+    def batches():
+        yield from range(3)
+        raise ValueError("damaged")
+
+    found = json_fields.side_by_side(parse, batches())
+    assert [next(found) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="damaged"):
+        next(found)
 
 
 @pytest.mark.damage
