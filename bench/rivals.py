@@ -1,7 +1,7 @@
 """Measures jlog beside the queues and stores that a Python program would otherwise use: rivals.py FILE writes docs/rivals.json.
 
     pip install persist-queue diskcache huey honker lmdb
-    python bench/rivals.py docs/rivals.json [--rounds N] [--seconds S] [--dir DIR]
+    python bench/rivals.py docs/rivals.json [--rounds N] [--seconds S] [--rates N …] [--dir DIR]
 
 Three parts: records that one process puts and takes one at a time; the latency from one process to another one at a steady
 rate; appends that survive a power loss, by 1 to 64 threads or coroutines. All ways of a part are measured in turns, and those
@@ -230,9 +230,11 @@ STEADY = {"jlog, append to follow()": steady_journal, "multiprocessing.SimpleQue
 def latencies(arguments: argparse.Namespace) -> Figures:
     """Returns microseconds, by way and rate."""
     percentiles = {"p50": 0.5, "p99": 0.99}
-    found: dict[str, Any] = {name: {str(rate): {p: Spread() for p in percentiles} for rate in RATES} for name in STEADY}
+    found: dict[str, Any] = {
+        name: {str(rate): {p: Spread() for p in percentiles} for rate in arguments.rates} for name in STEADY
+    }
     for _ in range(arguments.rounds):
-        for rate in RATES:
+        for rate in arguments.rates:
             for name, way in STEADY.items():
                 with empty_directory(arguments.dir) as directory:
                     times = sorted(array("q", way(directory, rate, max(int(rate * arguments.seconds), 100))))
@@ -340,6 +342,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
+    parser.add_argument("--rates", type=int, nargs="+", default=RATES, help="of the latency, in records a second")
     parser.add_argument("--dir", type=Path, default=Path())
     parser.add_argument("--only", choices=PARTS, action="append", help="the others stay in the file as they are")
     arguments = parser.parse_args()
