@@ -186,7 +186,7 @@ class LogFile:
             found = {path: there for path in parts if (there := _stat(path)) is not None}
             before, inodes = inodes, _inodes(found)
             if inodes == before:
-                by_date = all(_DATE.match(behind or within) for behind, within in parts.values())
+                by_date = all(_DATE.match(after or within) for after, within in parts.values())
                 ages = {path: _age(there, *parts[path], by_date=by_date) for path, there in found.items()}
                 return {path: found[path] for path in sorted(found, key=ages.__getitem__)}
 
@@ -226,12 +226,12 @@ class LogFile:
         return None
 
 
-def _age(there: os.stat_result, behind: str, within: str, *, by_date: bool) -> tuple[int, list[int]]:
+def _age(there: os.stat_result, after: str, within: str, *, by_date: bool) -> tuple[int, list[int]]:
     """Returns what sorts rotated files, oldest first: the dates in their names if all have one, else when they were changed. Of
-    two that were changed at once, the lower number is the newer one behind a name (app.log.1), and the older in app-1.log."""
+    two that were changed at once, the lower number is the newer one after a name (app.log.1), and the older in app-1.log."""
     if by_date:
-        return 0, _numbers(behind + within)
-    return there.st_mtime_ns, [-number for number in _numbers(behind)] or _numbers(within)
+        return 0, _numbers(after + within)
+    return there.st_mtime_ns, [-number for number in _numbers(after)] or _numbers(within)
 
 
 def _numbers(text: str) -> list[int]:
