@@ -29,7 +29,7 @@ compile = $(1) -m pip install -v --no-build-isolation --no-compile --no-deps
 install_release = $(call install,$(release)) -C build-dir=build/release
 install_test = $(call install,$(test))
 # Spark's Python processes would import PySpark from this archive, and compile all of it each time: it comes first in their path.
-unzip_spark = find $(1) -path '*/pyspark/python/lib/pyspark.zip' -delete
+drop_spark_zip = find $(1) -path '*/pyspark/python/lib/pyspark.zip' -delete
 
 # What runs a Kafka broker. Installed where that may be done; without it those tests skip, and say how.
 JAVA := maven default-jre-headless
@@ -162,7 +162,7 @@ clean: ## removes all that these commands have made
 .venv-test/.packages: .venv-test/.tools pyproject.toml tools/requirements.py
 	@$(test) tools/requirements.py test lint >.venv-test/requirements.txt
 	$(step) "the packages that the tests need" $(install_test) -r .venv-test/requirements.txt
-	@$(call unzip_spark,.venv-test)
+	@$(call drop_spark_zip,.venv-test)
 	@touch $@
 
 # All that building a wheel and installing it takes, so that a test does both without a network.
@@ -206,7 +206,7 @@ build/.jars: $(POMS)
 build/.pyspark-%: .venv-test/.tools
 	@rm -rf build/pyspark-$*
 	$(step) "PySpark $*, for the connectors of tables" $(call install,$(test)) --no-deps --target build/pyspark-$* 'pyspark==$*.*'
-	@$(call unzip_spark,build/pyspark-$*)
+	@$(call drop_spark_zip,build/pyspark-$*)
 	@touch $@
 
 # Says in one line all that is missing. Of a Python that is missing or too old, nothing else is asked.

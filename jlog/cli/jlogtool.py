@@ -1,5 +1,6 @@
-"""What the command `jlogtool` imports first. It is installed at the top level, so that nothing else of jlog is imported before.
-Until the command runs, Ctrl-C ends it at once: nothing has begun, and Python would show where it interrupted an import."""
+"""The first module that the command `jlogtool` imports. It stands at the top level, since one of the package would be imported
+after jlog. Until the command runs, Ctrl-C ends it at once: nothing has begun, and Python would show the import that it
+interrupted."""
 
 import signal
 

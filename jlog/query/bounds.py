@@ -1,4 +1,4 @@
-"""What all records of a condition have: the ranges of sequence and timestamp in which they lie, and bytes of their values."""
+"""The ranges of sequence and timestamp in which all records of a condition lie, and bytes that each of their values has."""
 
 from __future__ import annotations
 

@@ -16,13 +16,12 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from jlog.query.bounds import EVERYTHING, FLIPPED, Bounds, compared, containing, one_of
+from jlog.query.duckdb_zone import set_zone
 
 try:
     import duckdb
 except ImportError as error:
     raise ImportError("SQL needs duckdb 1.1 or newer: pip install 'pyjlog[sql]'") from error
-
-from jlog.query.duckdb_zone import set_zone  # after the error above
 
 if TYPE_CHECKING:
     from jlog.query.scan import Scan

@@ -17,7 +17,7 @@ _IS_UTC = """
     SELECT bool_and(epoch(timezone(current_setting('TimeZone'), to_timestamp(moment)))::BIGINT = moment)
     FROM (SELECT unnest(?::BIGINT[]) AS moment)
 """
-# The zones that have the same offsets since then, and of these the one that had most of them before, too.
+# Of the zones with the same offsets since then, the one that shares the most earlier offsets.
 _SAME_ZONES = """
     WITH wanted AS (SELECT unnest(?::BIGINT[]) AS moment, unnest(?::BIGINT[]) AS ahead),
     compared AS (

@@ -222,7 +222,8 @@ class _Parser:
             table.validate(full=True)  # pyarrow's parser does not look whether text is UTF-8
         except pyarrow.ArrowException:
             return None
-        # What ends in a brace and goes on with another is whole. So each value gives a row, and more rows are those of others.
+        # Each value begins and ends with a brace, so that none reaches into the next one. Where there are more rows than
+        # values, one value has several objects.
         if table.num_rows != len(values):
             return None
         return {name: table.column(name).combine_chunks() for name in self._schema.names}

@@ -57,7 +57,7 @@ def _empty(scan: Any) -> polars.DataFrame:
 
 
 def _in_order(frame: polars.DataFrame, names: list[str] | None) -> polars.DataFrame:
-    return frame if names is None else frame.select(names)
+    return frame if names is None or frame.columns == names else frame.select(names)
 
 
 # --- Predicates --------------------------------------------------------------------------------------------------
@@ -103,8 +103,10 @@ def _of_function(given: list[dict[str, Any]], function: dict[str, Any]) -> Bound
     return compared(column, lower, _values(given[1])[0]).both(compared(column, upper, _values(given[2])[0]))
 
 
-def _needle(pattern: str | bytes, test: str | dict[str, Any]) -> str | bytes:
-    """Returns the pattern where it is text that the test looks for. Raises ValueError for another pattern or test."""
+def _needle(pattern: str | bytes | None, test: str | dict[str, Any]) -> str | bytes:
+    """Returns the pattern, if the test looks for just this text. Raises ValueError for another pattern or test."""
+    if not isinstance(pattern, (str, bytes)):
+        raise ValueError("null has no text")
     if test in ("Contains", "StartsWith", "EndsWith"):
         return pattern
     if not isinstance(test, dict) or not isinstance(pattern, str):

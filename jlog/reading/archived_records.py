@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, NoReturn
 
 from jlog._core.read.across import Across
-from jlog._core.read.arrow import ArrowIterator
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.follow import FollowIterator, wait
-from jlog._core.read.iterate import RecordIterator, ValueIterator
+from jlog._core.read.iterate import RecordIterator
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import Deadline
 from jlog.archive import Archive, archive_of, indexes
@@ -26,10 +25,9 @@ from jlog.system.files import HeldPath
 from jlog.system.filesystem import is_url, journal_path
 
 if TYPE_CHECKING:
-    from jlog._core.records.arrow import Field
     from jlog.reading.event_loops import Waiter
     from jlog.reading.pace import Pace
-    from jlog.reading.sources import Convert, Converted
+    from jlog.reading.sources import Item
 
 
 class ArchivedRecords:
@@ -85,28 +83,11 @@ class ArchivedRecords:
         raise JournalError(f"{self.path}: {self.no_position}")
 
     def records(self) -> Iterator[Record]:
+        return self.iterate(RecordIterator)
+
+    def iterate(self, kind: Callable[[Cursor], Iterator[Item]], end: int | None = None) -> Iterator[Item]:
         self.cursor.check_open()
-        return Across(self.cursor, RecordIterator)
-
-    def values(self) -> Iterator[bytes | None]:
-        self.cursor.check_open()
-        return Across(self.cursor, ValueIterator)
-
-    def arrow_batches(
-        self,
-        max_records: int,
-        max_bytes: int,
-        fields: Sequence[Field],
-        end: int | None,
-        needle: bytes | None,
-        convert: Convert[Converted],
-    ) -> Iterator[Converted]:
-        self.cursor.check_open()
-
-        def batches(cursor: Cursor) -> Iterator[Converted]:
-            return ArrowIterator(cursor, max_records, max_bytes, fields, end=end, needle=needle, convert=convert)
-
-        return Across(self.cursor, batches, end)
+        return Across(self.cursor, kind, end)
 
     def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]:
         self._check_grows()

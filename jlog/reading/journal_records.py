@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from jlog._core.read.arrow import ArrowIterator
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.follow import FollowIterator, wait
-from jlog._core.read.iterate import RecordIterator, ValueIterator
+from jlog._core.read.iterate import RecordIterator
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import Deadline
 from jlog.errors import PositionLost
@@ -25,10 +24,9 @@ from jlog.system.files import HeldPath
 from jlog.system.filesystem import journal_path
 
 if TYPE_CHECKING:
-    from jlog._core.records.arrow import Field
     from jlog.reading.event_loops import Waiter
     from jlog.reading.pace import Pace
-    from jlog.reading.sources import Convert, Converted
+    from jlog.reading.sources import Item
 
 
 class JournalRecords:
@@ -73,19 +71,8 @@ class JournalRecords:
     def records(self) -> Iterator[Record]:
         return RecordIterator(self.cursor)
 
-    def values(self) -> Iterator[bytes | None]:
-        return ValueIterator(self.cursor)
-
-    def arrow_batches(
-        self,
-        max_records: int,
-        max_bytes: int,
-        fields: Sequence[Field],
-        end: int | None,
-        needle: bytes | None,
-        convert: Convert[Converted],
-    ) -> Iterator[Converted]:
-        return ArrowIterator(self.cursor, max_records, max_bytes, fields, end=end, needle=needle, convert=convert)
+    def iterate(self, kind: Callable[[Cursor], Iterator[Item]], end: int | None = None) -> Iterator[Item]:  # noqa: ARG002
+        return kind(self.cursor)
 
     def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]:
         return FollowIterator(self.cursor, timeout, pace)

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from jlog._core.read.iterate import ValueIterator
 from jlog._core.read.position import handing_out, moving
 from jlog._core.records.arrow import ArrowBatch, Field, fields_of, requested_fields, schema_of, stream_of
 from jlog._core.records.columns import import_pyarrow
@@ -19,7 +20,7 @@ from jlog.positions.start import Range
 from jlog.reading.backward import BackwardReading
 from jlog.reading.journal_records import JournalRecords
 from jlog.reading.pace import Pace
-from jlog.reading.sources import RecordSource
+from jlog.reading.sources import RecordSource, in_columns
 from jlog.reading.subscriber import Subscriber
 from jlog.storage.attaching import attached
 from jlog.storage.creation import create_if_missing
@@ -138,7 +139,7 @@ class Reader:
     def values(self) -> Iterator[bytes | None]:
         """Iterates over the values alone, up to the end as it is now: the fastest way to read."""
         self._check_lost()
-        return self._source.values()
+        return self._source.iterate(ValueIterator)
 
     def record_batches(
         self,
@@ -157,7 +158,7 @@ class Reader:
         if end is not None:
             check_count("end", end, 0, what="a sequence")
         self._check_lost()
-        return self._source.arrow_batches(max_records, max_bytes, fields_of(columns), end, None, pyarrow.record_batch)
+        return in_columns(self._source, fields_of(columns), end, max_records, max_bytes, convert=pyarrow.record_batch)
 
     def arrow_batches(
         self,
@@ -170,7 +171,7 @@ class Reader:
         """Iterates over the records in columns that no library has taken yet, for jlog.scan; as record_batches(). With a
         needle, it may leave out any record whose value does not have these bytes, and some batches may be empty."""
         self._check_lost()
-        return self._source.arrow_batches(max_records, max_bytes, fields, end, needle, _as_it_is)
+        return in_columns(self._source, fields, end, max_records, max_bytes, needle=needle)
 
     def time_ranges(self, times_us: tuple[int, int]) -> list[Range]:
         """Returns ranges of sequences outside of which no record has a time within these, for jlog.scan."""
@@ -360,10 +361,6 @@ class Reader:
     def _check_lost(self) -> None:
         if self._subscriber is not None and self._subscriber.lost is not None:
             raise self._subscriber.lost
-
-
-def _as_it_is(batch: ArrowBatch) -> ArrowBatch:
-    return batch
 
 
 def _archived_records(

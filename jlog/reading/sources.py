@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from jlog._core.read.arrow import ArrowIterator
 from jlog._core.read.cursor import Cursor
 from jlog._core.records.arrow import ArrowBatch, Field
 from jlog._core.records.record import Record, RecordBatch
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from jlog.reading.event_loops import Waiter
     from jlog.reading.pace import Pace
 
-Converted = TypeVar("Converted")
-Convert = Callable[[ArrowBatch], Converted]
+Item = TypeVar("Item")
 
 
 class RecordSource(Protocol):
@@ -47,19 +47,9 @@ class RecordSource(Protocol):
         """Creates the checkpoint, or moves it, durably."""
 
     def records(self) -> Iterator[Record]: ...
-    def values(self) -> Iterator[bytes | None]: ...
-    def arrow_batches(
-        self,
-        max_records: int,
-        max_bytes: int,
-        fields: Sequence[Field],
-        end: int | None,
-        needle: bytes | None,
-        convert: Convert[Converted],
-    ) -> Iterator[Converted]:
-        """Iterates over records in columns, up to the end as it is now or to the sequence `end`. With a needle, it may leave
-        out any record whose value does not have these bytes. `convert` turns an ArrowBatch into what is handed out; the
-        position moves only after that."""
+    def iterate(self, kind: Callable[[Cursor], Iterator[Item]], end: int | None = None) -> Iterator[Item]:
+        """Iterates over what `kind` hands out of a cursor, such as ValueIterator, up to the end as it is now. For an archive
+        `end` is the sequence before which `kind` ends, if it does."""
 
     def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]: ...
     def follow_async(self, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> AsyncIterator[Record]: ...
@@ -67,6 +57,26 @@ class RecordSource(Protocol):
     def skip_damage(self) -> Damage: ...
     def close(self) -> None:
         """Lets go of what only the source holds, once its cursor is closed."""
+
+
+def in_columns(
+    source: RecordSource,
+    fields: Sequence[Field],
+    end: int | None,
+    max_records: int,
+    max_bytes: int,
+    *,
+    needle: bytes | None = None,
+    convert: Callable[[ArrowBatch], Item] | None = None,
+) -> Iterator[Item]:
+    """Iterates over records in columns, up to the end as it is now or to the sequence `end`. With a needle, it may leave out
+    any record whose value does not have these bytes. `convert` turns an ArrowBatch into what is handed out, and the position
+    moves only after that; without it, ArrowBatches are handed out."""
+
+    def batches(cursor: Cursor) -> Iterator[Item]:
+        return ArrowIterator(cursor, max_records, max_bytes, fields, end=end, needle=needle, convert=convert)
+
+    return source.iterate(batches, end)
 
 
 def seek_before_the_end(source: RecordSource, sequence: int) -> None:

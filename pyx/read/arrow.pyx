@@ -11,7 +11,7 @@ from jlog._core.format.format cimport JLOG_NONE
 cdef class ArrowIterator:
     """Iterates over ArrowBatches with these fields, or over what `convert` turns them into, up to the journal's end as it was
     when iteration began, or to the sequence `end`. With a needle, it may leave out any record whose value does not have these
-    bytes, and hands out an empty batch after much that was left out."""
+    bytes. After 32 MiB without such a record it hands out an empty batch, so that the caller can stop."""
 
     cdef Cursor cursor
     cdef Py_ssize_t max_records

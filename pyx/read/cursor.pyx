@@ -24,7 +24,7 @@ from jlog.system.files import HeldPath, file_in, is_there
 
 cdef enum:
     AFTER_NEEDLE = 64  # records that are read from one with the needle on, before it is looked for again
-    PASSED_BYTES_MAX = 32 << 20  # before the caller is asked whether it wants to go on
+    PASSED_BYTES_MAX = 32 << 20  # of records without the needle, before the caller gets an empty batch and can stop
 
 
 cdef inline const uint8_t *reach(BlockReader blocks, Py_ssize_t left) noexcept:

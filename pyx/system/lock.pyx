@@ -70,7 +70,7 @@ POLL_SECONDS = 0.005
 DYING_SECONDS = 5  # for so long the kernel may still take down a process that has freed one lock and not the other yet
 cdef int _held = 0  # how many of the ranges for which is_shared() returns True this process holds now
 cdef uint64_t _held_process = 0  # token of the process to which `_held` belongs; a forked child begins at 0
-cdef dict holders = {}  # (path of a lock file, start of a range): the _TakenRange of whoever took it last
+cdef dict holders = {}  # (path of a lock file, start of a range): the _TakenRange of the thread that took it last
 cdef Deferred _deferred = None  # the last one that waits until no such lock is held
 
 

@@ -78,8 +78,8 @@ def attach(path not None, policy, *, uint64_t capacity=0, Deadline deadline not 
 
 
 cdef class Leaving(Deferred):
-    """The end of a use by an object that is collected. It is made with the object, since then there is memory. An error is
-    logged: no call has caused it."""
+    """The end of a use by an object that is collected. It is created with that object: at the end there may be no memory. An
+    error is logged, because no call has caused it."""
 
     def __cinit__(self, timeout):
         self.timeout, self.deadline = timeout, Deadline(timeout)

@@ -219,6 +219,7 @@ def as_view(connection, statement, scans):
         (lambda frame: frame.filter(C("value").bin.starts_with(b"77") & C("value").bin.ends_with(b"7")), [77, 777], 500),
         (lambda frame: frame.filter(C("value").bin.contains(b"none") | (C("sequence") == 1)), [1], 1000),
         (lambda frame: frame.filter(~C("value").bin.contains(b"777")).tail(1), [999], 1000),
+        (lambda frame: frame.filter(C("value").bin.contains(polars.lit(None, dtype=polars.Binary))), [], 1000),
         (lambda frame: frame.slice(5, 3), range(5, 8), 1000),
         (lambda frame: frame.tail(2), [998, 999], 1000),
     ],

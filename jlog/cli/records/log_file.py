@@ -25,8 +25,8 @@ class LinePlace:
     mark: a checksum of the file's beginning and of the bytes before `offset`. A file that was truncated and has grown again has
         other bytes there, and so has another file that was given the inode.
     time_us: the time of the last line that had one, for the lines after it.
-    before: offset and mark of the end of the file that came before this one; empty where there was none. Whatever was rotated
-        after that file has not been read, but for the file of this place.
+    before: offset and mark of the end of the file that came before this one; empty where there was none, None in
+        a place of an older jlog. Files that were rotated after that one have not been read, but for the file of this place.
     """
 
     device: int = 0
@@ -227,8 +227,9 @@ class LogFile:
 
 
 def _age(there: os.stat_result, after: str, within: str, *, by_date: bool) -> tuple[int, list[int]]:
-    """Returns what sorts rotated files, oldest first: the dates in their names if all have one, else when they were changed. Of
-    two that were changed at once, the lower number is the newer one after a name (app.log.1), and the older in app-1.log."""
+    """Returns a key that sorts rotated files, oldest first: by the dates in their names if all have one, else by the times of
+    their last change. Where two times are equal, the numbers decide: app.log.1 is newer than app.log.2, and app-1.log is older
+    than app-2.log."""
     if by_date:
         return 0, _numbers(after + within)
     return there.st_mtime_ns, [-number for number in _numbers(after)] or _numbers(within)

@@ -83,7 +83,7 @@ class Cluster:
         if admin is None:
             with told("the settings", self.settings):
                 self._admin = admin = AdminClient(self.settings.for_admin())
-            if closed != self._closed:  # while the client was created: nobody waits for the answer any more
+            if closed != self._closed:  # close() came while the client was created, and nobody waits for the answer
                 self._forget_client()
         return getattr(admin, method)(*arguments, **how)
 
@@ -111,7 +111,8 @@ class Cluster:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         error = future.exception()
         if error is not None:
-            # Another one: the traceback of the future's own would keep the future, and so itself and the frames of all callers.
+            # A copy: a traceback of the original would have this frame, which has the future, which has the original. Such a
+            # cycle keeps the frames of all callers until the garbage collector runs.
             raise type(error)(*error.args)
         return future.result()
 

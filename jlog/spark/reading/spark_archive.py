@@ -14,6 +14,7 @@ from jlog.archive import Archive, ArchivedSegment
 from jlog.archive.store import ArchiveFolder
 from jlog.errors import JournalNotFound
 from jlog.reading.archived_records import ArchivedRecords
+from jlog.reading.sources import in_columns
 from jlog.record import fields_of
 from jlog.spark.reading.options import EARLIEST, LATEST, Bound
 from jlog.spark.reading.spark_journal import lost
@@ -205,7 +206,7 @@ class TaskReader:
     ) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
-        return self._records.arrow_batches(max_records, max_bytes, fields_of(columns), end, None, pyarrow.record_batch)
+        return in_columns(self._records, fields_of(columns), end, max_records, max_bytes, convert=pyarrow.record_batch)
 
     def skip_damage(self) -> jlog.Damage:
         return self._records.skip_damage()
