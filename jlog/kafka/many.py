@@ -237,10 +237,10 @@ class MirrorProcess:
         self._socket = self.process = None
         self._in_a_row += 1
         self._start_at = time.monotonic() + min(PAUSE_SECONDS[0] * 2 ** (self._in_a_row - 1), PAUSE_SECONDS[1])
-        self.is_over = self._stop.requested
-        if self.is_over:
-            return
         failure = self.state.failure
+        self.is_over = self._stop.requested
+        if self.is_over and (failure is None or may_pass(failure)):
+            return
         if not self.state.has_ended:
             if not (self._until_end and self._in_a_row >= DEATHS_IN_A_ROW):
                 self._is_down(f"its process {how}; it is started again", again=True)

@@ -177,19 +177,40 @@ def mirrors_by_name(mirrors):
 
 
 def test_all_answer_at_one_port(processes, file, broker, topic, tmp_path):
-    with open(file, "a") as more:
-        more.write(f'[[from-kafka]]\nurl = "kafka://{broker.address}"\ntopics = "{topic}"\njournal = "{tmp_path}/out"\n')
+    gone = add_a_capture_of_nothing(file, broker, topic, tmp_path)
     port = free_port()
     supervisor = processes("run", "--metrics", f"127.0.0.1:{port}", file)
-    gone = f"kafka://{broker.address}/{topic} to {tmp_path}/out"
-    # The topic that it captures is not there: an error that stays, so it is not started again.
-    wait_until(lambda: [line.partition(": ")[0] for line in answer(port, "/readyz")[1].splitlines()] == [gone])
+
+    def only_the_capture_has_failed():
+        problems = answer(port, "/readyz")[1].splitlines()
+        return len(problems) == 1 and problems[0].startswith(f"{gone}: ") and "there is no such topic" in problems[0]
+
+    wait_until(only_the_capture_has_failed)
     assert answer(port, "/readyz")[0] == 503
     assert answer(port, "/healthz")[0] == 200
     metrics = answer(port, "/metrics")[1]
     up = [line.rpartition(" ")[2] for line in metrics.splitlines() if line.startswith("jlog_mirror_up{")]
     assert sorted(up) == ["0.0", "1.0", "1.0"]
     assert len(children(supervisor.pid)) == 2
+    code, said = supervisor.end()
+    assert (code, said.count("\n"), gone in said) == (1, 1, True), said
+
+
+def add_a_capture_of_nothing(file, broker, topic, tmp_path):
+    """Of a topic that is not there: an error that stays, so that it is not started again. Returns its name."""
+    with open(file, "a") as more:
+        more.write(f'[[from-kafka]]\nurl = "kafka://{broker.address}"\ntopics = "{topic}"\njournal = "{tmp_path}/out"\n')
+    return f"kafka://{broker.address}/{topic} to {tmp_path}/out"
+
+
+def test_sigterm_hides_no_failure_that_comes_with_it(processes, file, broker, topic, tmp_path):
+    gone = add_a_capture_of_nothing(file, broker, topic, tmp_path)
+    supervisor = processes("run", file)
+    wait_until(lambda: gone in children(supervisor.pid))
+    pid = children(supervisor.pid)[gone]
+    wait_until(lambda: has_ended(pid) or len(os.listdir(f"/proc/{pid}/task")) > 1)  # it reports: it has been given all
+    supervisor.pause()
+    wait_until(lambda: has_ended(pid))
     code, said = supervisor.end()
     assert (code, said.count("\n"), gone in said) == (1, 1, True), said
 
