@@ -238,8 +238,11 @@ static inline void jlog_fill_sequence(struct jlog_columns *to, uint64_t from_row
 /* Returns the first entry that is not null and not UTF-8; -1 where all are. Most data is ASCII, or valid as a whole. */
 static inline int64_t jlog_first_not_utf8(const struct jlog_array *array)
 {
-    int whole = jlog_utf8_valid(array->data, array->used);
+    int whole;
 
+    if (jlog_ascii_bytes(array->data, array->used) == array->used)
+        return -1;
+    whole = jlog_utf8_valid(array->data, array->used);
     for (uint64_t at = 0; at < array->count && whole; at++)
         whole = (uint32_t)array->offsets[at] == array->used || (array->data[array->offsets[at]] & 0xC0) != 0x80;
     for (uint64_t at = 0; at < array->count && !whole; at++) {

@@ -49,15 +49,21 @@ static inline size_t jlog_utf8_mended(uint8_t *to, const uint8_t *text, size_t b
     return written;
 }
 
-/* Returns how many bytes are ASCII before the first one that is not. */
+/* Returns how many bytes are ASCII before the first one that is not. Compilers make vectors of the pieces. */
 static inline size_t jlog_ascii_bytes(const uint8_t *text, size_t bytes)
 {
+    enum { PIECE = 256 };
     size_t at = 0;
-    uint64_t words[4];                                   /* compilers make one or two vectors of them */
 
-    for (; bytes - at >= sizeof words; at += sizeof words) {
-        memcpy(words, text + at, sizeof words);
-        if ((words[0] | words[1] | words[2] | words[3]) & 0x8080808080808080u)
+    for (uint8_t all = 0; bytes - at >= PIECE; at += PIECE) {
+        for (size_t i = 0; i < PIECE; i++)
+            all |= text[at + i];
+        if (all >= 0x80)
+            break;
+    }
+    for (uint64_t word; bytes - at >= sizeof word; at += sizeof word) {
+        memcpy(&word, text + at, sizeof word);
+        if (word & 0x8080808080808080u)
             break;
     }
     while (at < bytes && text[at] < 0x80)
