@@ -27,7 +27,6 @@ jlog.pipeline
 jlog.spark jlog.logging jlog.metrics
 jlog.celery jlog.taskiq
 jlog.libjlog
-jlog.ingest
 jlog
 jlog.transform
 jlog.query
@@ -36,6 +35,7 @@ jlog.kafka
 jlog.kafka.topic jlog.kafka.ends
 jlog.kafka.client
 jlog.flow
+jlog.ingest
 jlog.journal
 jlog.working
 jlog.repair

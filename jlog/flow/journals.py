@@ -13,6 +13,7 @@ from jlog.flow import stored_positions
 from jlog.flow.ends import Lag, Place, Refuse, Refused, Retry, SourcePosition, SourcePositionChange, changed_by, difference
 from jlog.flow.options import nothing
 from jlog.flow.records import RecordLike, columns_of
+from jlog.ingest import EncodedRecords, extend_body
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.record import VALUE_BYTES_MAX, RecordBatch
@@ -276,7 +277,7 @@ class JournalSink:
         self.problem = ""
         self._writer = Writer(path, **options)
         self.where = str(self._writer.path)
-        self._body = self._writer.body()
+        self._body = EncodedRecords()
         self._source_positions: SourcePosition = {}
         self._state: dict[bytes, bytes] = {}
         self._prepared: SourcePositionChange = {}
@@ -338,7 +339,7 @@ class JournalSink:
         source_positions = changed_by(self._source_positions, changed)
         state = stored_positions.encode(source_positions, changed, self._state)
         try:
-            self._writer.extend_body(self._body, state)
+            extend_body(self._writer, self._body, state)
             self._source_positions = source_positions
             for key, row in state.items():
                 if row is None:
@@ -358,7 +359,7 @@ class JournalSink:
         return True
 
     def drop(self) -> None:
-        self._body = self._writer.body()
+        self._body = EncodedRecords()
         self.left_out = 0
 
     def close(self) -> None:

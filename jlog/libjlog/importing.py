@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 from jlog._core.format.checksum import crc32c
-from jlog._core.records.encode import EncodedRecords
 from jlog._core.system.lock import LockFile
 from jlog.errors import JournalError, JournalNotFound
 from jlog.flow.options import nothing
 from jlog.flow.stop import Stop, Stopped
+from jlog.ingest import EncodedRecords, extend_body
 from jlog.journal import Journal
 from jlog.libjlog.flushed import flush_begin
 from jlog.libjlog.format import METASTORE, PRE_COMMIT
@@ -119,7 +119,7 @@ class Import:
             for text in self._torn.values():
                 self._on_note(text)
             if self._position != self._stored:
-                self._store(self._writer.body(), self._position)
+                self._store(EncodedRecords(), self._position)
             self._writer.sync()  # the source may be removed now
             return self.result
         finally:
@@ -230,7 +230,7 @@ class Import:
             return
         self._torn.pop(file.path, None)
         stream = segment_stream(self._source.path, file, end, may_grow=is_newest and not is_last)
-        for piece in stream.pieces(self._source.layout, self._writer.body, self._position.offset):
+        for piece in stream.pieces(self._source.layout, self._position.offset):
             offset = piece.end
             if piece.gap is not None and piece.gap.is_torn and not is_newest:
                 offset = end  # nobody will complete it
@@ -319,7 +319,7 @@ class Import:
     def _import_content(self, stream: Stream, content: bytes, begin: int, done: int) -> None:
         self._torn.pop(stream.path, None)
         first = self._position.ahead_sequence if self._position.ahead else self._writer.next_sequence
-        for piece in stream.pieces(self._source.layout, self._writer.body, done):
+        for piece in stream.pieces(self._source.layout, done):
             if piece.messages or piece.end > done:
                 ahead = self._position.moved(
                     offset=begin, ahead=piece.end, ahead_crc=crc32c(content[: piece.end]), ahead_sequence=first
@@ -353,7 +353,7 @@ class Import:
         return position.with_segment(position.segment, first, sound, self._standing)
 
     def _store(self, body: EncodedRecords, position: ImportPosition) -> None:
-        self._writer.extend_body(body, {STATE_KEY: position.encode()})
+        extend_body(self._writer, body, {STATE_KEY: position.encode()})
         self._position = self._stored = position
 
     # --- Subscribers ----------------------------------------------------------------------------------------------------
@@ -373,15 +373,13 @@ class Import:
         if names:
             end = int(self._writer.next_sequence)
             held = {name.hex(): (HELD, HELD, end) for name in names}
-            self._store(
-                self._writer.body(), self._position.moved(subscribers=kept_places({**self._position.subscribers, **held}))
-            )
+            self._store(EncodedRecords(), self._position.moved(subscribers=kept_places({**self._position.subscribers, **held})))
             self._places.hold(names, end)
 
     def _place_subscribers(self, checkpoints: dict[bytes, tuple[int, int]]) -> None:
         places = kept_places(self._places.place(self._position, checkpoints))
         if places != self._position.subscribers:
-            self._store(self._writer.body(), self._position.moved(subscribers=places))
+            self._store(EncodedRecords(), self._position.moved(subscribers=places))
 
     # --- What is told ---------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class Stream:
     index_path: str | None = None
     may_grow: bool = False
 
-    def pieces(self, layout: Layout, make_body: Callable[[], EncodedRecords], at: int) -> Iterator[Piece]:
+    def pieces(self, layout: Layout, at: int) -> Iterator[Piece]:
         """Yields the messages from this offset on. Ends before a last message that is not complete, and then yields a gap that
         is torn."""
         messages = layout.messages()
@@ -55,7 +55,7 @@ class Stream:
                 base, data = at, self.read(at, min(WINDOW_BYTES, self.end - at))
                 if not data:
                     return  # was cut off meanwhile
-            body, begin = make_body(), at
+            body, begin = EncodedRecords(), at
             is_end = base + len(data) == self.end
             added = messages.add(body, data, at - base, BODY_BYTES, is_end=is_end)
             last_us = added.last_us or last_us
@@ -81,7 +81,7 @@ class Stream:
                 if added.messages:
                     yield Piece(body, added.messages, begin, at)
                 begin, data = at, self.read(at, gap.begin - at)
-                body = make_body()
+                body = EncodedRecords()
                 added = messages.add(body, data, 0, BODY_BYTES, is_end=True, trusted=len(data))
                 if added.end < len(data):  # it cannot be decompressed either
                     gap = Gap(at, gap.end if not gap.is_torn else gap.begin, "a message cannot be decompressed")

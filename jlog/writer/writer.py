@@ -201,7 +201,7 @@ class Writer(writer.Writer):
 
 class TypedWriter(Writer):
     """The Writer that `jlog.Writer(path, codec=…)` is: each value that it takes is an object of the codec's types, or None.
-    ingest() and extend_body() take bytes all the same."""
+    jlog.ingest takes bytes all the same."""
 
     __slots__ = ()
     _codec: Codec

@@ -114,7 +114,8 @@ cdef object time_us_of(timestamp, timestamp_us):
 
 
 cdef class EncodedRecords:
-    """A body to which records are added. Raises RecordTooLarge if it would have more than 1.5 GiB."""
+    """A body, to gather a batch bit by bit. Records are encoded at once, so it takes only the memory of their bytes. Raises
+    RecordTooLarge if it would have more than 1.5 GiB."""
 
     def __cinit__(self):
         self.explicit_max_us = INT64_MIN
@@ -137,7 +138,7 @@ cdef class EncodedRecords:
         """Claims the body for one call that adds to it or appends it. Raises ValueError if it is claimed already: adding runs
         the caller's code, and appending releases the GIL, so another thread could use the same body meanwhile."""
         if self.taken:
-            raise ValueError("this body was already appended, or another call uses it; create another with writer.body()")
+            raise ValueError("this body was already appended, or another call uses it; create another EncodedRecords")
         self.taken = True
         return 0
 
@@ -203,7 +204,8 @@ cdef class EncodedRecords:
         return 0
 
     def add_columns(self, values not None, keys, headers, timestamps_us) -> None:
-        """Adds a record for each value. Every column but the values may be None. If one record is refused, none is added."""
+        """Adds a record for each value. The columns are lists or tuples, and all but the values may be None. If one record is
+        refused, none is added."""
         self.take()
         size, count, explicit_count = self.size, self.count, self.explicit_count
         cdef int64_t explicit_max_us = self.explicit_max_us

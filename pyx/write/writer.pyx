@@ -11,7 +11,7 @@ from libc.string cimport memset, strcmp
 from jlog._core.write.attachment cimport Attachment, Leaving
 from jlog._core.records.encode cimport EncodedRecords, as_bytes, iterator_of, time_us_of, too_large
 from jlog._core.format.format cimport JLOG_ID_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
-from jlog._core.write.ingest cimport NOT_INGESTED, ingest
+from jlog._core.write.ingest cimport NOT_INGESTED, ingest as ingest_file
 from jlog._core.system.lock cimport Deadline
 
 from jlog._core.process.operation cimport APPEND, DONE, Append
@@ -288,13 +288,13 @@ cdef class Writer(Appender):
             if items and type(items[0]) is not bytes and hasattr(items[0], "timestamp_us"):
                 body = EncodedRecords()
                 body.add_columns(*columns_of_records(items))
-                return self.extend_body(body, state)
+                return self.append_body(body, state, True)
             plain = plain_items(items)
             if plain is not None:
                 return self.extend_values(plain, state, True)
         body = EncodedRecords()
         body.add_columns(items, *columns)
-        return self.extend_body(body, state)
+        return self.append_body(body, state, True)
 
     def extend_arrow(self, data, /, *, state=None):
         """Appends records from Arrow data, all or none, without making a Python object for each. Returns the sequence of the
@@ -311,46 +311,7 @@ cdef class Writer(Appender):
         whose offsets point outside its buffers; RecordTooLarge above 1.5 GiB.
         """
         self.ensure_open()
-        return self.extend_body(body_of_arrow(data), state)
-
-    def ingest(self, path, pieces, /, state=None):
-        """Turns the file that a jlog.ingest.SegmentBuilder has written into the newest segment, without copying it. Readers see
-        all of its records together, and with them the new `state`, as extend takes it. Returns the sequence of the first
-        record. Returns None, and changes nothing, if the file cannot be ingested: then read_piece and extend_body append the
-        records.
-
-        path: a file on the journal's file system. It keeps this name, and gets a second one in the journal. The builder is
-            closed, and the file must not be changed any more.
-        pieces: the builder's `pieces`.
-        The file cannot be ingested while the newest segment has no record, or while other writers keep appending; if the state
-        does not fit into the room that the file has for it (64 KiB); if limit_bytes would be exceeded; if the file belongs to
-        another user, or has other names, because it was ingested before for example.
-        The file itself is synced. That it belongs to the journal survives a power loss only after sync(), as with appended
-        records. Raises as extend does; ValueError for pieces that are not the builder's; JournalError if the file was cut off.
-        """
-        cdef Attachment attachment
-        cdef Deadline deadline = self.deadline()
-        cdef int64_t first
-        entries = state_of(state or {})
-        attachment = self.opened()
-        attachment.pin()
-        try:
-            first = ingest(attachment.operations, os.fspath(path), pieces, entries, deadline)
-            if first == NOT_INGESTED:
-                return None
-            sequence = jlog_number(first)
-            if attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
-                return sequence
-            return self.durable(attachment, sequence, deadline)
-        finally:
-            attachment.unpin()
-
-    def body(self) -> EncodedRecords:
-        """Returns an empty body for extend_body, to gather a batch bit by bit. body.add_columns(values, keys, headers,
-        timestamps_us) adds records; the columns are lists or tuples, and all but the first may be None. Records are encoded
-        at once, so the body takes only the memory of their bytes. A refused record leaves the body as it was before that
-        call."""
-        return EncodedRecords()
+        return self.append_body(body_of_arrow(data), state, True)
 
     cdef object extend_values(self, tuple items, state, bint waits):
         """Appends values without keys, headers and timestamps. They are encoded under the lock, straight into the buffer."""
@@ -391,10 +352,6 @@ cdef class Writer(Appender):
         if not waits or attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
             return sequence
         return self.durable(attachment, sequence, deadline)
-
-    def extend_body(self, EncodedRecords body not None, state=None):
-        """Appends the records of a body, all or none. Returns the sequence of the first. A body can be appended only once."""
-        return self.append_body(body, state, True)
 
     cdef object append_body(self, EncodedRecords body, state, bint waits):
         cdef Attachment attachment = self.opened()
@@ -492,6 +449,44 @@ cdef class Writer(Appender):
         """Bytes of the pre-commit buffer that this writer uses; 0 if it bypasses the buffer."""
         self.ensure_open()
         return self.buffer.page.capacity if self.buffered else 0
+
+
+def ingest(Writer writer not None, path, pieces, /, state=None):
+    """Turns the file that a SegmentBuilder has written into the writer's newest segment, without copying it. Readers see all of
+    its records together, and with them the new `state`, as Writer.extend takes it. Returns the sequence of the first record.
+    Returns None, and changes nothing, if the file cannot be ingested: then read_piece and extend_body append the records.
+
+    path: a file on the journal's file system. It keeps this name, and gets a second one in the journal. The builder is
+        closed, and the file must not be changed any more.
+    pieces: the builder's `pieces`.
+    The file cannot be ingested while the newest segment has no record, or while other writers keep appending; if the state
+    does not fit into the room that the file has for it (64 KiB); if limit_bytes would be exceeded; if the file belongs to
+    another user, or has other names, because it was ingested before for example.
+    The file itself is synced. That it belongs to the journal survives a power loss only after sync(), as with appended
+    records. Raises as extend does; ValueError for pieces that are not the builder's; JournalError if the file was cut off.
+    """
+    cdef Attachment attachment
+    cdef Deadline deadline = writer.deadline()
+    cdef int64_t first
+    entries = state_of(state or {})
+    attachment = writer.opened()
+    attachment.pin()
+    try:
+        first = ingest_file(attachment.operations, os.fspath(path), pieces, entries, deadline)
+        if first == NOT_INGESTED:
+            return None
+        sequence = jlog_number(first)
+        if attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
+            return sequence
+        return writer.durable(attachment, sequence, deadline)
+    finally:
+        attachment.unpin()
+
+
+def extend_body(Writer writer not None, EncodedRecords body not None, state=None):
+    """Appends the records of a body, all or none, with the `state`, as Writer.extend does. Returns the sequence of the first
+    record. A body can be appended only once."""
+    return writer.append_body(body, state, True)
 
 
 def not_durable(str path not None, error not None, sequence):

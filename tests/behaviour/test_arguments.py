@@ -204,6 +204,12 @@ def test_the_table_of_options_is_complete(owner: str) -> None:
     assert {*table, "codec"} >= {*inspect.signature(make).parameters}
 
 
+def test_help_shows_what_a_program_needs_each_day() -> None:
+    """Bulk loading has a module of its own, jlog.ingest."""
+    calls = ["append", "append_durable", "close", "extend", "extend_arrow", "flush", "roll", "sync", "sync_async"]
+    assert [name for name in dir(jlog.Writer) if name[0] != "_"] == sorted([*calls, "next_sequence", "path", "precommit"])
+
+
 @pytest.mark.parametrize("method", ["append", "extend"])
 def test_help_shows_the_type_of_each_argument(method: str) -> None:
     """A compiled method's signature has no annotations: they stand in its text."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import jlog
+from jlog.ingest import EncodedRecords, extend_body
 
 
 @pytest.mark.parametrize(
@@ -20,13 +21,13 @@ import jlog
 )
 def test_columns_with_a_refused_record_add_nothing(tmp_path: Any, values: Any, headers: Any, error: type[Exception]) -> None:
     writer = jlog.Writer(tmp_path / "journal")
-    body = writer.body()
+    body = EncodedRecords()
     body.add_columns([b"a"], [b"key"], [[("name", b"header")]], [5])
     with pytest.raises(error):
         body.add_columns(values, None, headers, [7, 8])
     body.add_columns([b"b"], None, None, None)
     with writer:
-        assert writer.extend_body(body, {b"k": b"v"}) == 0
+        assert extend_body(writer, body, {b"k": b"v"}) == 0
     with jlog.Reader(tmp_path / "journal") as reader:
         first, second = reader
         assert (first.value, first.key, first.headers) == (b"a", b"key", [("name", b"header")])
@@ -35,18 +36,18 @@ def test_columns_with_a_refused_record_add_nothing(tmp_path: Any, values: Any, h
 
 def test_a_body_is_appended_once_and_not_while_it_is_added_to(tmp_path: Any) -> None:
     with jlog.Writer(tmp_path / "journal") as writer:
-        body = writer.body()
+        body = EncodedRecords()
 
         def values() -> Iterator[bytes]:
             yield b"a"
             with pytest.raises(ValueError, match="another call uses it"):
-                writer.extend_body(body)
+                extend_body(writer, body)
             with pytest.raises(ValueError, match="another call uses it"):
                 body.add_columns([b"b"], None, None, None)
 
         body.add_columns(values(), None, None, None)
-        assert writer.extend_body(body) == 0
-        for again in (writer.extend_body, lambda body: body.add_columns([b"c"], None, None, None)):
-            with pytest.raises(ValueError, match=r"already appended.*writer\.body\(\)"):
+        assert extend_body(writer, body) == 0
+        for again in (lambda body: extend_body(writer, body), lambda body: body.add_columns([b"c"], None, None, None)):
+            with pytest.raises(ValueError, match=r"already appended.*EncodedRecords"):
                 again(body)
         assert writer.next_sequence == 1

@@ -17,7 +17,7 @@ import pytest
 
 import jlog
 from behaviour.journals import values
-from jlog.ingest import Piece, SegmentBuilder, read_piece
+from jlog.ingest import EncodedRecords, Piece, SegmentBuilder, extend_body, ingest, read_piece
 
 STATE: dict[bytes, bytes | None] = {b"loader": b"1"}
 NUMBERS = [b"%d" % n for n in range(10_000)]
@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 def test_its_records_are_the_next_ones_and_the_file_a_segment(path: Path, tmp_path: Path, compression: str) -> None:
     file = built(tmp_path / "file", compression=compression)
     with jlog.Writer(path) as writer:
-        assert writer.ingest(file.path, file.pieces, STATE) == 1
+        assert ingest(writer, file.path, file.pieces, STATE) == 1
         assert writer.append(b"last") == 10_001
         assert os.path.samefile(file.path, path / f"{1:020}.seg")
     os.unlink(file.path)
@@ -71,7 +71,7 @@ def test_keys_headers_and_times_are_those_of_the_rows(path: Path, tmp_path: Path
     file = built(tmp_path / "file", table, pieces=1)
     before = datetime.now(timezone.utc)
     with jlog.Writer(path) as writer:
-        writer.ingest(file.path, file.pieces, STATE)
+        ingest(writer, file.path, file.pieces, STATE)
         writer.append(b"later")
     with jlog.Reader(path, start=1) as reader:
         a, b, later = reader
@@ -94,7 +94,7 @@ def test_one_after_the_other_and_after_rolls(path: Path, tmp_path: Path) -> None
                 writer.roll()
                 writer.append(b"after")
                 expected.append(b"after")
-            assert writer.ingest(file.path, file.pieces, {b"file": b"%d" % number}) == len(expected)
+            assert ingest(writer, file.path, file.pieces, {b"file": b"%d" % number}) == len(expected)
             expected += [b"%d-%d" % (number, n) for n in range(100)]
     assert values(path) == expected
     assert jlog.Journal(path).state() == {b"file": b"4"}
@@ -108,7 +108,7 @@ def test_readers_and_subscribers_go_through_it(path: Path, tmp_path: Path) -> No
             target=lambda: found.extend(record.value for _, record in zip(range(10_001), reader.follow(), strict=False))
         )
         thread.start()
-        writer.ingest(file.path, file.pieces, STATE)
+        ingest(writer, file.path, file.pieces, STATE)
         writer.append(b"last")
         thread.join()
     assert found == [*NUMBERS, b"last"]
@@ -139,7 +139,7 @@ def test_beside_others_that_append_every_record_is_there_once(path: Path, tmp_pa
         with jlog.Writer(path) as writer:
             for number in range(8):
                 file = built(tmp_path / f"file{number}", [b"ours"] * 100)
-                ingested += writer.ingest(file.path, file.pieces, STATE) is not None
+                ingested += ingest(writer, file.path, file.pieces, STATE) is not None
     finally:
         ended.set()
         thread.join()
@@ -155,26 +155,26 @@ def test_beside_others_that_append_every_record_is_there_once(path: Path, tmp_pa
 def test_not_in_a_journal_without_a_record(tmp_path: Path) -> None:
     file = built(tmp_path / "file")
     with jlog.Writer(tmp_path / "journal") as writer:
-        assert writer.ingest(file.path, file.pieces, STATE) is None
+        assert ingest(writer, file.path, file.pieces, STATE) is None
         assert writer.append(b"a") == 0
-        assert writer.ingest(file.path, file.pieces, STATE) == 1
+        assert ingest(writer, file.path, file.pieces, STATE) == 1
 
 
 def test_not_where_the_live_state_takes_up_its_room(path: Path, tmp_path: Path) -> None:
     file = built(tmp_path / "file")
     with jlog.Writer(path) as writer:
         writer.extend([], state={b"large": random.Random(0).randbytes(65_500)})
-        assert writer.ingest(file.path, file.pieces, STATE) is None
+        assert ingest(writer, file.path, file.pieces, STATE) is None
         writer.extend([], state={b"large": None})
-        assert writer.ingest(file.path, file.pieces, STATE) == 1
+        assert ingest(writer, file.path, file.pieces, STATE) == 1
         with pytest.raises(jlog.RecordTooLarge, match="65536"):
-            writer.ingest(file.path, file.pieces, {b"large": bytes(65_530)})
+            ingest(writer, file.path, file.pieces, {b"large": bytes(65_530)})
 
 
 def test_not_from_another_file_system(path: Path, mount: Callable[[str, float], Path]) -> None:
     file = built(mount("tmpfs", 16) / "file")
     with jlog.Writer(path) as writer:
-        assert writer.ingest(file.path, file.pieces, STATE) is None
+        assert ingest(writer, file.path, file.pieces, STATE) is None
     assert values(path) == [b"first"]
 
 
@@ -183,7 +183,7 @@ def test_a_file_that_was_cut_off_is_refused(path: Path, tmp_path: Path) -> None:
     os.truncate(file.path, file.bytes - 1)
     with jlog.Writer(path) as writer:
         with pytest.raises(jlog.JournalError, match="it was truncated"):
-            writer.ingest(file.path, file.pieces, STATE)
+            ingest(writer, file.path, file.pieces, STATE)
         writer.append(b"second")
     assert values(path) == [b"first", b"second"]
     assert left_over(path) == []
@@ -193,7 +193,7 @@ def test_not_a_file_that_is_longer_than_it_was(path: Path, tmp_path: Path) -> No
     file = built(tmp_path / "file")
     os.truncate(file.path, file.bytes + 1)
     with jlog.Writer(path) as writer:
-        assert writer.ingest(file.path, file.pieces, STATE) is None
+        assert ingest(writer, file.path, file.pieces, STATE) is None
     assert left_over(path) == []
 
 
@@ -213,7 +213,7 @@ def test_not_a_file_that_has_lost_its_name_to_another_one(path: Path, tmp_path: 
 
     monkeypatch.setattr(os, "link", link_and_lose)
     with jlog.Writer(path) as writer:
-        assert writer.ingest(file.path, file.pieces, STATE) is None
+        assert ingest(writer, file.path, file.pieces, STATE) is None
     assert (tmp_path / "segment").read_bytes()[:8] == bytes(8)
     assert left_over(path) == []
 
@@ -225,17 +225,17 @@ def test_not_while_descriptors_are_short(path: Path, tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # what is open stays open
         try:
             with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
-                writer.ingest(file.path, file.pieces, STATE)
+                ingest(writer, file.path, file.pieces, STATE)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert left_over(path) == []
-        assert writer.ingest(file.path, file.pieces, STATE) == 1
+        assert ingest(writer, file.path, file.pieces, STATE) == 1
 
 
 def test_state_is_taken_as_extend_takes_it(path: Path, tmp_path: Path) -> None:
     file, value = built(tmp_path / "file"), bytearray(b"before")
     with jlog.Writer(path) as writer:
-        writer.ingest(file.path, file.pieces, {b"key": value})
+        ingest(writer, file.path, file.pieces, {b"key": value})
         value[:] = b"after"
         writer.roll()
         writer.append(b"a")
@@ -247,7 +247,7 @@ def test_pieces_that_are_not_the_builders_are_refused(path: Path, tmp_path: Path
     with jlog.Writer(path) as writer:
         for pieces in (file.pieces[1:], file.pieces[::-1], [file.pieces[0], file.pieces[2]]):
             with pytest.raises(ValueError, match="all pieces of a builder"):
-                writer.ingest(file.path, pieces, STATE)
+                ingest(writer, file.path, pieces, STATE)
 
 
 def test_threads_may_share_a_builder(path: Path, tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_threads_may_share_a_builder(path: Path, tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     with jlog.Writer(path) as writer:
-        assert writer.ingest(file.path, file.pieces) == 1
+        assert ingest(writer, file.path, file.pieces) == 1
     assert len(set(values(path))) == 21
     assert jlog.Journal(path).verify().ok
 
@@ -269,7 +269,7 @@ def test_not_above_the_limit_of_the_journal(tmp_path: Path) -> None:
     retention = jlog.Retention(limit_bytes=200 << 10)
     with jlog.Writer(path, retention=retention, segment_bytes=64 << 10) as writer:
         writer.append(b"first")
-        assert writer.ingest(file.path, file.pieces, STATE) is None
+        assert ingest(writer, file.path, file.pieces, STATE) is None
         writer.append(b"second")
     assert values(path) == [b"first", b"second"]
 
@@ -277,8 +277,8 @@ def test_not_above_the_limit_of_the_journal(tmp_path: Path) -> None:
 def test_not_twice(path: Path, tmp_path: Path) -> None:
     file = built(tmp_path / "file")
     with jlog.Writer(path) as writer:
-        assert writer.ingest(file.path, file.pieces, STATE) == 1
-        assert writer.ingest(file.path, file.pieces, STATE) is None
+        assert ingest(writer, file.path, file.pieces, STATE) == 1
+        assert ingest(writer, file.path, file.pieces, STATE) is None
         writer.append(b"last")
     assert values(path) == [b"first", *NUMBERS, b"last"]
     assert jlog.Journal(path).verify().ok
@@ -289,7 +289,7 @@ def test_not_without_a_piece(path: Path, tmp_path: Path) -> None:
     with SegmentBuilder(tmp_path / "file") as file:
         file.add(pyarrow.array([], pyarrow.binary()))
     with jlog.Writer(path) as writer, pytest.raises(ValueError, match="no pieces"):
-        writer.ingest(file.path, file.pieces, STATE)
+        ingest(writer, file.path, file.pieces, STATE)
 
 
 # --- Pieces that are copied -----------------------------------------------------------------------------------------
@@ -299,10 +299,10 @@ def test_not_without_a_piece(path: Path, tmp_path: Path) -> None:
 def test_a_piece_is_read_into_a_body(path: Path, tmp_path: Path, compression: str) -> None:
     file = built(tmp_path / "file", compression=compression)
     with jlog.Writer(path) as writer:
-        body = writer.body()
+        body = EncodedRecords()
         for piece in file.pieces[1:3]:
             read_piece(file.path, piece, body)
-        writer.extend_body(body)
+        extend_body(writer, body)
     assert values(path) == [b"first", *NUMBERS[2_500:7_500]]
 
 
@@ -316,11 +316,11 @@ def test_a_damaged_piece_is_refused_and_the_body_is_unchanged(path: Path, tmp_pa
         raw.seek(-1, os.SEEK_CUR)
         raw.write(bytes([byte ^ 4]))
     with jlog.Writer(path) as writer:
-        body = writer.body()
+        body = EncodedRecords()
         read_piece(file.path, file.pieces[0], body)
         with pytest.raises(jlog.JournalError, match="checksum"):
             read_piece(file.path, damaged, body)
-        writer.extend_body(body)
+        extend_body(writer, body)
     assert values(path) == [b"first", *NUMBERS[:2_500]]
 
 

@@ -91,7 +91,7 @@ class Actor:
         state = {self.name.encode(): b"%d" % unit}
 
         def ingest(writer: jlog.Writer) -> int:
-            first = writer.ingest(file.path, file.pieces, state)
+            first = jlog.ingest.ingest(writer, file.path, file.pieces, state)
             return writer.extend(values, state=state) if first is None else first  # others were too quick for it
 
         self._put(unit, values, ingest)

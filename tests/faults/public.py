@@ -212,7 +212,7 @@ def ingest(world: World) -> None:
     with SegmentBuilder(path) as file:
         file.add(pyarrow.array(values, pyarrow.binary()))
     state = {b"ingested": b"%d" % world.number}
-    first = writer_of(world).ingest(path, file.pieces, state)
+    first = jlog.ingest.ingest(writer_of(world), path, file.pieces, state)
     assert first is not None
     world.values.update({first + i: value for i, value in enumerate(values)})
     world.state.update(state)

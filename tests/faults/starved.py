@@ -95,7 +95,7 @@ def ingest(root: Path) -> None:
             list(reader.values())
             with SegmentBuilder(str(root / f"built-{number}")) as builder:
                 builder.add(pyarrow.array([b"%d" % number], pyarrow.binary()))
-            found = starved(lambda: writer.ingest(builder.path, builder.pieces, {}), at, count)
+            found = starved(lambda: jlog.ingest.ingest(writer, builder.path, builder.pieces, {}), at, count)
             readable = list(reader.values())
             assert readable == ([b"%d" % number] if isinstance(found, int) else []), (at, count, found, readable)
 

@@ -87,12 +87,13 @@ def closes():
     raise AssertionError("it is open")
 
 import traceback
+from jlog.ingest import EncodedRecords, extend_body
 calls = [
     lambda: writer.append(b"plain"),
     lambda: writer.append(b"keyed", key=b"key"),
     lambda: writer.extend([b"several", b"values"]),
     lambda: writer.extend([b"state"], state={{b"key": b"value"}}),
-    lambda: writer.extend_body(writer.body()),
+    lambda: extend_body(writer, EncodedRecords()),
     writer.flush, writer.sync, writer.roll,
     lambda: writer.next_sequence,
     lambda: writer.__enter__(),

@@ -151,7 +151,7 @@ def build(name: str, parts: int = 40, size: int = 1000, pieces: int = 4) -> None
 
 def ingest(name: str) -> None:
     unit, parts, file = built[name]
-    sequence = writers[name].ingest(file.path, file.pieces, {name.encode(): b"%d" % unit})
+    sequence = jlog.ingest.ingest(writers[name], file.path, file.pieces, {name.encode(): b"%d" % unit})
     assert sequence is not None
     tell("unit", *Unit(name, unit, parts, sequence))
 

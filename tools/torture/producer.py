@@ -285,7 +285,7 @@ class Thread:
         """Turns a file of records into a segment."""
         import pyarrow
 
-        from jlog.ingest import SegmentBuilder
+        from jlog.ingest import SegmentBuilder, ingest
 
         contents = self._contents(40, has_state=True, plain=True)
         values = [content.value for content in contents]
@@ -295,7 +295,7 @@ class Thread:
                 builder.add(pyarrow.array(values[:20], pyarrow.binary()))
                 builder.add(pyarrow.array(values[20:], pyarrow.binary()))
             state = self._state()
-            self._acknowledged(contents, True, lambda: writer.ingest(builder.path, builder.pieces, state))
+            self._acknowledged(contents, True, lambda: ingest(writer, builder.path, builder.pieces, state))
         finally:
             if os.path.exists(path):
                 os.unlink(path)

@@ -21,7 +21,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 
 import jlog
 from jlog.errors import JournalExists, JournalNotFound
-from jlog.ingest import read_piece
+from jlog.ingest import EncodedRecords, extend_body, ingest, read_piece
 from jlog.spark.writing.background import repeated_in_background
 from jlog.spark.writing.checkpoint import content_of, note, noted
 from jlog.spark.writing.driver import has_local_master
@@ -317,12 +317,12 @@ def _begin(writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequen
     if sum(part.raw_bytes for part in parts) > AT_ONCE_BYTES:
         _append(writer, ledger, staging, parts, 0, staging.keep(parts))
         return
-    body = writer.body()
+    body = EncodedRecords()
     for part in parts:
         for file in part.files:
             for piece in file.pieces:
                 read_piece(staging.path(part, file, 0), piece, body)
-    writer.extend_body(body, ledger.note(sum(part.records for part in parts), None))
+    extend_body(writer, body, ledger.note(sum(part.records for part in parts), None))
 
 
 def _append(
@@ -344,12 +344,12 @@ def _append(
             if end <= done:
                 continue
             path = staging.path(part, file, done)
-            if done <= begin and staging.is_segment(file) and writer.ingest(path, file.pieces, note(end)) is not None:
+            if done <= begin and staging.is_segment(file) and ingest(writer, path, file.pieces, note(end)) is not None:
                 continue
             for piece in file.pieces:
                 begin += piece.records
                 if begin > done:
-                    body = writer.body()
+                    body = EncodedRecords()
                     read_piece(path, piece, body)
-                    writer.extend_body(body, note(begin))
+                    extend_body(writer, body, note(begin))
                     sync()
