@@ -57,6 +57,8 @@ class Journal:
     lock_timeout: seconds that one call waits for other processes and threads, before JournalLocked; None: for ever. Calls that
         only look wait for nobody.
 
+    A property is a single fact. What lists, takes an argument, works long or changes something is a method.
+
     Raises JournalNotFound, CorruptJournal or UnsupportedFormat where the journal cannot be opened.
     """
 
@@ -135,13 +137,6 @@ class Journal:
         return self._meta.uuid.hex()
 
     @property
-    def epochs(self) -> list[tuple[int, int]]:
-        """Random number and first sequence of each epoch, oldest first. A copy, or a backup that was restored, begins a new
-        epoch when it is first written to. A position that is kept elsewhere carries uuid and epoch; if it is beyond the
-        sequence at which a later epoch begins, it is a position in another journal."""
-        return list(read_meta(self._path).epochs)
-
-    @property
     def options(self) -> Options:
         """The options as they are now."""
         options = read_meta(self._path).options
@@ -197,6 +192,12 @@ class Journal:
     def state(self) -> dict[bytes, bytes]:
         """Returns the newest value of every key that Writer.extend(state=) has stored."""
         return read_state(self._path, self._meta.uuid, self._cursor())
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """Returns random number and first sequence of each epoch, oldest first. A copy, or a backup that was restored, begins
+        a new epoch when it is first written to. A position that is kept elsewhere carries uuid and epoch; if it is beyond the
+        sequence at which a later epoch begins, it is a position in another journal."""
+        return list(read_meta(self._path).epochs)
 
     def gaps(self) -> list[tuple[int, int]]:
         """Returns the gaps: first sequence and next sequence of each range of sequences that have no record and never will."""

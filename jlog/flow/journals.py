@@ -160,7 +160,7 @@ class JournalSource:
         self._reader.seek(batch[index].sequence)
 
     def source_positions(self) -> SourcePosition:
-        epoch = self._journal.epochs[-1][0]
+        epoch = self._journal.epochs()[-1][0]
         found: SourcePosition = {
             self._journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin},
         }
@@ -224,7 +224,7 @@ def check_source_position(journal: Journal, source_position: dict[str, Any]) -> 
     """Raises JournalError where the journal does not contain the records that the sink has of it: it is another journal, an
     older copy, or it has lost its tail."""
     epoch, sequence = source_position["epoch"], int(source_position["sequence"])
-    epochs = journal.epochs
+    epochs = journal.epochs()
     known = [number for number, _ in epochs]
     parts = [first for _, first in epochs[known.index(epoch) + 1 :][:1]] if epoch in known else [0]
     parts += [first for first, following in journal.gaps() if first < sequence < following]

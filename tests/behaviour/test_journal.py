@@ -1,5 +1,6 @@
 """The journal seen from outside: made, found, looked at, verified."""
 
+import inspect
 import os
 from datetime import datetime, timedelta, timezone
 
@@ -9,6 +10,19 @@ import jlog
 from behaviour.journals import SMALL, fill, read_away, values
 
 BEGIN = datetime(2024, 5, 1, tzinfo=timezone.utc)
+
+
+# --- Properties and methods -----------------------------------------------------------------------------------------
+
+
+def test_a_single_fact_is_a_property_and_all_else_a_method():
+    for name, member in vars(jlog.Journal).items():
+        if name[0] != "_":
+            is_property = isinstance(member, property)
+            signature = inspect.signature(member.fget if is_property else getattr(jlog.Journal, name))
+            takes = [one for one in signature.parameters.values() if one.default is one.empty and one.name != "self"]
+            is_fact = signature.return_annotation in ("str", "int", "bool", "Options") and not takes
+            assert is_property == is_fact, name
 
 
 # --- Making and finding -------------------------------------------------------------------------------------------
