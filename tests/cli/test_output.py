@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import jlog
-from cli.command import HUNG_SECONDS, start
+from cli.command import COMMAND, HUNG_SECONDS, arguments_of, start
+from cli.terminal import terminal_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +67,21 @@ def test_a_process_that_was_stopped_within_a_write_writes_the_rest(large: Path, 
         tool.send_signal(signal.SIGCONT)
         assert found + read_all(ours) == b"".join(value + b"\n" for value in VALUES)
         assert tool.wait(HUNG_SECONDS) == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ctrl_z_and_fg_in_a_shell_change_nothing_of_the_output(large: Path, command: str) -> None:
+    ours, its = os.pipe()
+    job = """"$@"; echo "stopped: $?" >&2; read -r _; fg >/dev/null"""
+    shell = ["sh", "-mc", job, "sh", *COMMAND, *arguments_of(arguments(command, large))]
+    with terminal_of(shell, stdout=its) as screen:
+        os.close(its)
+        found = os.read(ours, 100)
+        screen.type(b"\x1a")
+        screen.shows(f"stopped: {128 + signal.SIGTSTP}")
+        screen.press("\n")
+        assert found + read_all(ours) == b"".join(value + b"\n" for value in VALUES)
+        assert screen.wait() == 0
 
 
 def test_records_that_the_disk_cannot_hold_are_not_committed(large: Path) -> None:
