@@ -5,6 +5,9 @@ import json
 import os
 import secrets
 import shutil
+import signal
+import subprocess
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from behaviour.journals import SMALL, fill, read_away, sequences, value_of, valu
 from jlog.archive.store import ArchiveFolder
 from jlog.care.archive_loop import keep_archived
 from jlog.care.cleaning import archive_and_clean
+from patience import HUNG_SECONDS
 
 URLS = ["file", "memory", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))]
 
@@ -466,18 +470,30 @@ def test_fetched_files_go_with_the_segment_and_the_reader(archived, tmp_path, mo
     assert fetched() == []
 
 
+@pytest.mark.parametrize("url", [kind for kind in URLS if kind != "memory"], indirect=True)
 def test_fetched_files_of_a_process_that_was_ended_go_with_the_next_reader(archived, tmp_path, monkeypatch):
     """The kernel has freed their lock. Those of a reader that lives stay."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    read = (
+        "import jlog, sys; reader = jlog.Reader(sys.argv[1]); print(next(iter(reader)).sequence, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", read, archived]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)}, **pipes) as process:
+        assert process.stdout.readline() == b"0\n"
+        process.terminate()
+        assert process.wait(HUNG_SECONDS) == -signal.SIGTERM
+    (left,) = temporary.iterdir()
+    assert len(list(left.iterdir())) == 2
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     monkeypatch.setattr(jlog.archive.local_copy, "ABANDONED_SECONDS", 0)
-    left = tmp_path / "jlog-archive-0123456789abcdef"
-    left.mkdir()
-    (left / "bounds").write_bytes(b"of a killed process")
     with jlog.Reader(archived) as first, jlog.Reader(archived) as second:
         next(iter(first))
         assert not left.exists()
         next(iter(second))
-        assert len([name for name in os.listdir(tmp_path) if name.startswith("jlog-archive-")]) == 2
+        assert len(list(temporary.iterdir())) == 2
+    assert list(temporary.iterdir()) == []
 
 
 def test_an_archive_that_grows_is_read_on(make, url, path):
