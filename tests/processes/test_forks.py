@@ -2,11 +2,20 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.client import HTTPException
+from itertools import count
 
 import pytest
 
 import jlog
 from elsewhere import run_python
+from patience import HUNG_SECONDS
 from processes.units import check_units, read_all
 
 FOUND = {
@@ -242,3 +251,53 @@ def test_a_parent_killed_with_the_lock_is_dead_despite_children(spawn, tmp_path)
     finally:
         for pid in children:
             os.kill(pid, signal.SIGKILL)
+
+
+SERVICE = """
+import os
+import jlog
+
+writer = jlog.Writer("events")
+
+
+def application(environ, start_response):
+    sequence = writer.append(environ["wsgi.input"].read())
+    start_response("201 Created", [])
+    return [b"%d %d" % (os.getpid(), sequence)]
+"""
+
+
+def test_workers_of_a_preloaded_service_append_each_event_once_also_when_one_is_killed(tmp_path):
+    (tmp_path / "service.py").write_text(SERVICE)
+    acknowledged, workers, killed = {}, set(), []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = "http://{}:{}".format(*listener.getsockname())
+        options = ["--bind", f"fd://{listener.fileno()}", "--preload", "--workers", "2", "--log-level", "critical"]
+        command = [sys.executable, "-m", "gunicorn", *options, "service:application"]
+        server = subprocess.Popen(command, cwd=tmp_path, pass_fds=[listener.fileno()])
+
+        def send(client):
+            """Sends events until a third worker answers, which gunicorn starts for the one that is killed here."""
+            for number in count():
+                if server.poll() is not None or len(workers) == 3:
+                    return
+                event = f"{client} {number}".encode()
+                with suppress(OSError, HTTPException):  # it was sent to the killed worker
+                    worker, sequence = map(int, urllib.request.urlopen(url, event, HUNG_SECONDS).read().split())
+                    acknowledged[sequence] = event
+                    workers.add(worker)
+                    if client == 0 and len(workers) == 2 and not killed:
+                        killed.extend(workers - {worker})
+                        os.kill(killed[0], signal.SIGKILL)
+
+        try:
+            with ThreadPoolExecutor(4) as clients:
+                list(clients.map(send, range(4)))
+        finally:
+            server.terminate()
+            assert server.wait(HUNG_SECONDS) == 0
+    assert killed
+    with jlog.Reader(tmp_path / "events") as reader:
+        events = list(reader.values())
+    assert {sequence: events[sequence] for sequence in acknowledged} == acknowledged
+    assert len(set(events)) == len(events)
