@@ -29,6 +29,31 @@ def test_every_public_name_is_found_also_those_whose_modules_are_imported_later(
     """)
 
 
+def test_a_task_of_spark_reads_without_pandas(path):
+    """Each of Spark's Python processes would take 0.3 s for that import."""
+    with jlog.Writer(path) as writer:
+        writer.extend([b"a", b"b"])
+    program = """
+        import sys
+        from pyspark.sql.types import StructType
+        import jlog
+        from jlog.spark.reading.columns import OutputColumns
+        from jlog.spark.reading.scan import BATCH_RECORDS, _sequences
+
+        with jlog.Reader(sys.argv[1]) as reader:
+            batches = [next(reader.record_batches()), *_sequences(7, 2 * BATCH_RECORDS, [(8, 9)])]
+        for schema in (StructType().add("sequence", "long").add("journal", "string"), StructType()):
+            for batch in batches:
+                print(OutputColumns(schema).exactly(batch, "näme").slice(0, 2).to_pylist())
+        print("pandas" in sys.modules)
+    """
+    done = python(program, path)
+    read = [0, 1], [7], [9, 10], [32777, 32778]
+    rows = [[{"sequence": number, "journal": "näme"} for number in numbers] for numbers in read]
+    counted = [[{}] * len(batch) for batch in rows]
+    assert (done.stdout.splitlines(), done.stderr) == ([*map(str, rows + counted), "False"], "")
+
+
 def test_a_name_that_jlog_does_not_have_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'jlog' has no attribute 'Jurnal'"):
         jlog.Jurnal  # noqa: B018

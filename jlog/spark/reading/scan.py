@@ -71,12 +71,14 @@ def _sequences(start: int, end: int, gaps: Iterable[tuple[int, int]]) -> Iterato
     import pyarrow
     import pyarrow.compute as compute
 
-    numbers = pyarrow.array(range(min(BATCH_RECORDS, end - start)), pyarrow.int64())
+    from jlog.spark.reading.columns import integers
+
+    numbers = integers(range(min(BATCH_RECORDS, end - start)))
     at = start
     for first, last in [*gaps, (end, end)]:
         while at < min(first, end):
             count = min(BATCH_RECORDS, min(first, end) - at)
-            yield pyarrow.RecordBatch.from_arrays([compute.add(numbers[:count], at)], ["sequence"])
+            yield pyarrow.RecordBatch.from_arrays([compute.add(numbers[:count], integers([at])[0])], ["sequence"])
             at += count
         at = max(at, last)
 
