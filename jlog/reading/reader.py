@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow
     from typing_extensions import CapsuleType
 
+    from jlog._core.read.cursor import Cursor
     from jlog.reading.archived_records import ArchivedRecords
     from jlog.reading.event_loops import Waiter
     from jlog.typed.codec import Codec
@@ -172,6 +173,17 @@ class Reader:
         needle, it may leave out any record whose value does not have these bytes, and some batches may be empty."""
         self._check_lost()
         return in_columns(self._source, fields, end, max_records, max_bytes, needle=needle)
+
+    def batches_with(self, needle: bytes, end: int, max_records: int, max_bytes: int) -> Iterator[RecordBatch]:
+        """Iterates over the records before `end`, for `jlogtool dump --grep`. It may leave out any record whose value does not
+        have the needle."""
+        self._check_lost()
+
+        def batches(cursor: Cursor) -> Iterator[RecordBatch]:
+            while len(batch := cursor.read_with(needle, end, max_records, max_bytes)):
+                yield batch
+
+        return self._source.iterate(batches, end)
 
     def time_ranges(self, times_us: tuple[int, int]) -> list[Range]:
         """Returns ranges of sequences outside of which no record has a time within these, for jlog.scan."""

@@ -320,6 +320,19 @@ cdef class Cursor(ReadPosition):
             end_use(self)
         return batch
 
+    def read_with(self, bytes needle not None, uint64_t end, Py_ssize_t max_records, Py_ssize_t max_bytes) -> RecordBatch:
+        """Reads records up to the sequence `end`, as read() does. It may leave out any whose value does not have the needle."""
+        cdef RecordBatch batch = RecordBatch()
+        batch.needle = needle
+        begin_step(self)
+        try:
+            self.blocks.begin()
+            while self.read_into(batch, max_records, max_bytes, end):
+                continue
+        finally:
+            end_use(self)
+        return batch
+
     cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1:
         """Adds records to the batch, up to the noted end and to the sequence `end`. Where the batch has a needle, it may pass
         over any record without it. Returns 1 if more may follow, though the batch may be empty, and 0 otherwise. The cursor

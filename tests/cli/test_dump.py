@@ -154,6 +154,51 @@ def test_grep_finds_bytes(journal: Path) -> None:
     assert do("dump", journal, "--grep", "^t|one").lines == [b"one", b"three"]
 
 
+PATTERNS = [
+    b"7",
+    b"^7",
+    b"1.7$",
+    b"number 17",
+    b"\\.$",
+    rb"\(x\)",
+    b"x$",
+    b"key",
+    b"[7]",
+    b"no such text",
+    rb"\x37",
+    b"1*7",
+    b"a{0}7",
+    b"17|23",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+@pytest.mark.parametrize("options", [{}, {"compression": "lz4"}], ids=["plain", "lz4"])
+def test_grep_passes_over_no_record_that_has_the_text(journal: Path, pattern: bytes, options: dict[str, str]) -> None:
+    """Within a group the pattern is the same one, and each record is looked at."""
+    with jlog.Writer(journal, segment_bytes=64 << 10, **options) as writer:
+        for number in range(2_000):
+            headers = [("x", b"key 7")] if number % 5 == 0 else None
+            writer.append(
+                b"number %d.%s" % (number, b"(x)"[: number % 4]), key=b"key 17" if number % 3 == 0 else None, headers=headers
+            )
+            if number % 50 == 0:
+                writer.append(None, key=b"number 17")
+    for more in ((), ("--from", 100, "--to", 1_000), ("--limit", 3), ("--count",), ("-v",)):
+        expected = do("dump", journal, "--grep", b"(?:" + pattern + b")", *more)
+        assert do("dump", journal, "--grep", pattern, *more).out == expected.out
+
+
+@pytest.mark.damage
+@pytest.mark.parametrize("pattern", [b"7", b"no such text"], ids=str)
+def test_grep_lists_all_damage(segments: Path, pattern: bytes) -> None:
+    for segment in jlog.Journal(segments).segments()[1:3]:
+        damage(segment, 0.5)
+    expected = run("dump", segments, "--grep", b"(?:" + pattern + b")")
+    found = run("dump", segments, "--grep", pattern)
+    assert (found.out, found.err, found.code) == (expected.out, expected.err, 3)
+
+
 def test_limit_counts_what_grep_finds(numbers: Path) -> None:
     assert do("dump", numbers, "--grep", "7$", "--limit", 2).lines == [b"7", b"17"]
 

@@ -135,6 +135,7 @@ def test_clean_archives_and_dump_reads_it_there(archived: Path, archive: str) ->
     assert jlog.Journal(archived).first_sequence == 30
     assert do("dump", archive).lines == [b"%d" % number for number in range(30)]
     assert do("dump", archive, "--from", 7, "--to", 9).lines == [b"7", b"8"]
+    assert do("dump", archive, "--grep", "2").lines == [b"2", b"12", *(b"%d" % number for number in range(20, 30))]
     directory = archive.removeprefix("file://")
     assert do("dump", directory, "--reverse", "--limit", 2).lines == [b"29", b"28"]
     for place in (archive, directory):

@@ -134,7 +134,9 @@ def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Sel
         if wanted.reverse:
             pieces = _backward(journal, reading, reader.position, end)
         else:
-            pieces = reading.forward(end, sys.maxsize if wanted.match else left)
+            needle = wanted.match.needle if wanted.match else None
+            pieces = reading.forward(end, sys.maxsize if wanted.match else left, needle)
+        before = reader.position
         while left and (piece := next(pieces, None)) is not None:
             records: Any = piece
             if wanted.match:
@@ -143,7 +145,8 @@ def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Sel
                 records = records[:left]
             left -= len(records)
             write_records(out, to_bytes, records, wanted.pace)
-            advance(len(piece))
+            advance(len(piece) if wanted.reverse else reader.position - before)
+            before = reader.position
         out.flush()
         reading.finish()
 

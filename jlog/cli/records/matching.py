@@ -24,6 +24,9 @@ def parse_header(text: str) -> tuple[str, re.Pattern[bytes]]:
     return name, parse_pattern(pattern)
 
 
+_ONE_PLACE = re.compile(rb"[.^$]|\\[^0-9A-Za-z_]")  # what stands beside it in a pattern is found as it is written
+_SEVERAL_WAYS = re.compile(rb"[][*+?{}()|\\]")
+
 HEADER = Parsed("NAME=REGEX", parse_header)
 
 
@@ -43,6 +46,14 @@ class Match:
     def shown(self) -> re.Pattern[bytes] | None:
         """The pattern whose matches stand out in the values that are printed."""
         return self.value if self.wanted else None
+
+    @property
+    def needle(self) -> bytes | None:
+        """Bytes that the value of each wanted record has; None where the pattern may do without any."""
+        if self.value is None or not self.wanted or self.value.flags & re.IGNORECASE:
+            return None
+        pieces = _ONE_PLACE.split(self.value.pattern)
+        return None if any(map(_SEVERAL_WAYS.search, pieces)) else max(pieces, key=len) or None
 
     def _finds_all(self, record: RecordProtocol) -> bool:
         return (

@@ -46,14 +46,24 @@ class Reading:
         except CorruptJournal:
             if not isinstance(self.reader, jlog.Reader):
                 raise  # only a journal's reader knows how to go on
-            found = self.reader.skip_damage()
-            if (found.path, found.offset) not in self._damage:
-                self._damage.add((found.path, found.offset))
-                report_damage(found)
+            self._skip_damage(self.reader)
             return None
 
-    def forward(self, end: int, limit: int = sys.maxsize) -> Iterator[Records]:
-        """Yields the records from the position to before `end`, in batches; `limit` keeps the first one small."""
+    def _skip_damage(self, reader: jlog.Reader) -> None:
+        found = reader.skip_damage()
+        if (found.path, found.offset) not in self._damage:
+            self._damage.add((found.path, found.offset))
+            report_damage(found)
+
+    def forward(self, end: int, limit: int = sys.maxsize, needle: bytes | None = None) -> Iterator[Records]:
+        """Yields the records from the position to before `end`, in batches; `limit` keeps the first one small. With a needle,
+        it may leave out any record whose value does not have these bytes."""
+        while needle is not None and isinstance(self.reader, jlog.Reader):
+            try:
+                yield from self.reader.batches_with(needle, end, BATCH_RECORDS, BATCH_BYTES)
+                return
+            except CorruptJournal:
+                self._skip_damage(self.reader)
         while self.reader.position < end:
             batch = self.batch(min(end - self.reader.position, limit))
             if not len(batch):
