@@ -194,11 +194,11 @@ java:
 	{ $(PYTHON) tools/kafka-broker --check && $(MAKE) build/.jars build/.pyspark-$(SPARK_FOR_TABLES); } || \
 	echo "the tests that need it will skip" >&2
 
-build/.broker: tools/kafka-broker.xml
+build/.broker: tools/kafka-broker.xml tools/kafka_broker.py
 	$(step) "a Kafka broker" $(PYTHON) tools/kafka-broker --fetch $<
 	@touch $@
 
-build/.jars: $(POMS)
+build/.jars: $(POMS) tools/kafka_broker.py
 	$(step) "a Kafka broker, and Spark's connectors" $(PYTHON) tools/kafka-broker --fetch $(POMS)
 	@touch $@
 

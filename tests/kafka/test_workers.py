@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import threading
 import time
 from collections import defaultdict
 
 import confluent_kafka
-import kafka_broker
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka_broker import Broker
@@ -222,9 +220,8 @@ def test_an_older_client_is_told(witness, topic, group, monkeypatch):
 class WithoutShareGroups(Broker):
     """Formats its storage as an older cluster has it."""
 
-    def _format(self, classpath, properties):
-        command = ["java", *kafka_broker.JVM, "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", self._cluster]
-        subprocess.run([*command, "-c", str(properties), "--feature", "share.version=0"], check=True, capture_output=True)
+    def _format(self):
+        self.format_anew("--feature", "share.version=0")
 
 
 @pytest.mark.usefixtures("_jars")
