@@ -4,8 +4,7 @@
  * an intent. An intent holds the generation that it is about, so it never needs clearing. docs/format.md, "The pre-commit
  * buffer", specifies the page; tools/model checks the protocol step by step. room.h computes the room of the open block;
  * publish.h appends to it and opens the next one. */
-#ifndef JLOG_PAGE_H
-#define JLOG_PAGE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -241,5 +240,3 @@ static inline struct jlog_slot jlog_first_unwritten(const struct jlog_page *page
              (immutable && !jlog_is_unwritten(page, generation - 1)));
     return slot;
 }
-
-#endif

@@ -1,6 +1,6 @@
 """The declarations of page.h, for the Cython sources."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from jlog._core.format.format cimport jlog_block_header
 from jlog._core.system.clock cimport jlog_clock
@@ -17,7 +17,6 @@ cdef extern from "buffer/page.h" nogil:
         JLOG_OWNERS_MAX
         JLOG_PAGE_RECOVERING
         JLOG_PAGE_READY
-        JLOG_SYNC_NONE
         JLOG_SYNC_INTERVAL
         JLOG_SYNC_APPEND
         JLOG_SNAPSHOT_BYTES
@@ -76,7 +75,6 @@ cdef extern from "buffer/page.h" nogil:
         int64_t floor_us
         uint64_t reservation_limit
         uint64_t closed
-        int64_t period_begin_us
         uint64_t period_us
         uint64_t reserved_end
         uint64_t direct
@@ -98,8 +96,6 @@ cdef extern from "buffer/page.h" nogil:
         uint64_t durable_end
         uint64_t durable_segment
         uint64_t syncs_begun
-        uint32_t wake_counter
-        uint32_t wake_flag
         uint32_t sync_stuck
         uint64_t generation
         jlog_slot slots[2]
@@ -117,7 +113,6 @@ cdef extern from "buffer/page.h" nogil:
         jlog_clock clock
 
     bint jlog_slot_valid(const jlog_slot *slot, const uint8_t *uuid)
-    uint32_t jlog_slot_crc(const jlog_slot *slot, const uint8_t *uuid)
     uint32_t jlog_word_used(uint64_t word)
     uint32_t jlog_word_raw(uint64_t word)
     uint32_t jlog_word_crc(uint64_t word)

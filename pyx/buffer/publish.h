@@ -1,6 +1,5 @@
 /* Appends to the open block, wakes its readers, and opens the next one. Call all but jlog_wake under the append lock. */
-#ifndef JLOG_PUBLISH_H
-#define JLOG_PUBLISH_H
+#pragma once
 
 #include "buffer/room.h"
 #include "system/failpoint.h"
@@ -159,5 +158,3 @@ static inline void jlog_rotate(struct jlog_page *page, uint64_t segment, uint64_
     page->explicit_max_us = INT64_MIN;
     page->explicit_count = 0;
 }
-
-#endif

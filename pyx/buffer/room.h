@@ -1,6 +1,5 @@
 /* Tells how much the open block and its segment still take: bytes, records, and time. Call all of it under the append lock. */
-#ifndef JLOG_ROOM_H
-#define JLOG_ROOM_H
+#pragma once
 
 #include "buffer/page.h"
 
@@ -93,5 +92,3 @@ static inline void jlog_begin_period(struct jlog_page *page, int64_t now_us)
         page->period_begin_us = now_us - (since_us < 0 ? since_us + length_us : since_us) - JLOG_CLOCKS_APART_US;
     jlog_store_release(&page->period_us, jlog_period_length(page));
 }
-
-#endif

@@ -7,8 +7,6 @@ from jlog._core.buffer.page cimport jlog_page, jlog_slot
 
 cdef extern from "buffer/room.h" nogil:
     uint32_t jlog_block_capacity(const jlog_page *page, uint64_t offset)
-    uint64_t jlog_block_limit(const jlog_slot *slot)
-    bint jlog_block_reserved(const jlog_page *page, const jlog_slot *slot)
     uint64_t jlog_least_reserved(const jlog_slot *slot)
     uint32_t jlog_block_room(const jlog_page *page, const jlog_slot *slot, uint64_t bytes)
     bint jlog_is_full(const jlog_page *page, uint64_t end)

@@ -1,6 +1,5 @@
 /* Waits for a word to change: the futexes of readers, and of a thread that waits for many journals. */
-#ifndef JLOG_WAKE_H
-#define JLOG_WAKE_H
+#pragma once
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -67,5 +66,3 @@ static inline void jlog_ring(uint32_t *word)
 
 /* Makes every thread that sleeps on the word look again, although the word has not changed. */
 static inline void jlog_wake_all(uint32_t *word) { jlog_futex(word, FUTEX_WAKE, INT_MAX, NULL); }
-
-#endif

@@ -14,8 +14,7 @@
  *
  * Polynomials are stored reflected: bit 31 of a 32-bit word is x^0, bit 0 is x^31. A CRC that is passed or returned is
  * finalised: inverted at both ends. A "remainder" below is a CRC that is not inverted. */
-#ifndef JLOG_CHECKSUM_H
-#define JLOG_CHECKSUM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -463,5 +462,3 @@ static inline uint32_t jlog_crc32c_shift(uint32_t crc, uint64_t bytes)
         crc = jlog_crc32c_times(crc, jlog_crc32c_squares[__builtin_ctzll(exponent)]);
     return crc;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * All numbers are little-endian, and so are the machines that jlog runs on: a structure in memory is its own encoding.
  * Nothing here owns, locks or raises. A decoder checks the length before it follows a pointer, and returns 0 or -1 for bytes
  * that are not valid. */
-#ifndef JLOG_FORMAT_H
-#define JLOG_FORMAT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -302,5 +301,3 @@ static inline int jlog_block_header_valid(const struct jlog_block_header *header
         return 0;
     return header->header_crc == jlog_block_header_crc(header, uuid, segment, offset);
 }
-
-#endif

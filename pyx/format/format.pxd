@@ -24,7 +24,6 @@ cdef extern from "format/format.h" nogil:
         JLOG_BLOCK_HAS_STATE
         JLOG_NAME_BYTES
         JLOG_INDEX_EVERY_BYTES
-        JLOG_FIRST_BLOCK
     const uint64_t JLOG_NONE
     const uint64_t JLOG_NUMBER_MAX
     const uint64_t JLOG_RESERVATION_STRIDE
@@ -109,7 +108,6 @@ cdef extern from "format/format.h" nogil:
     bint jlog_bounds_valid(const jlog_bounds *bounds)
     bint jlog_position_valid(const jlog_position *position)
     uint64_t jlog_index_entries(const uint8_t *index, size_t bytes, const uint8_t *uuid, uint64_t segment)
-    uint32_t jlog_block_header_crc(const jlog_block_header *header, const uint8_t *uuid, uint64_t segment, uint64_t offset)
     bint jlog_block_header_valid(const jlog_block_header *header, const uint8_t *uuid, uint64_t segment, uint64_t offset)
 
 
@@ -127,7 +125,6 @@ cdef extern from "format/record.h" nogil:
     const uint32_t JLOG_TAG_STATE
     const uint32_t JLOG_TAG_NULL
     const uint32_t JLOG_TAG_KEY
-    const uint32_t JLOG_TAG_ABSOLUTE
 
     struct jlog_record:
         const uint8_t *value
@@ -150,7 +147,6 @@ cdef extern from "format/record.h" nogil:
     uint32_t jlog_load32(const uint8_t *at)
     int64_t jlog_load64(const uint8_t *at)
     void jlog_store32(uint8_t *at, uint32_t value)
-    void jlog_store64(uint8_t *at, int64_t value)
     uint64_t jlog_short_head(uint32_t delta_us, size_t bytes)
     void jlog_encode_short(uint8_t *at, uint64_t head, const uint8_t *value, size_t bytes)
     void jlog_encode_long(uint8_t *at, uint32_t tag, int64_t time_us, uint32_t value_bytes, uint32_t key_bytes,

@@ -2,8 +2,7 @@
  *
  * A record begins with a tag and the microseconds since the block's base time, 4 bytes each. In the short form the low 30 bits
  * of the tag are the length of the value, and the value follows. The long form has lengths of value, key and headers. */
-#ifndef JLOG_RECORD_H
-#define JLOG_RECORD_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -303,5 +302,3 @@ static inline int jlog_walk_records(const uint8_t *records, size_t bytes, int64_
     }
     return 0;
 }
-
-#endif

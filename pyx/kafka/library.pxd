@@ -5,7 +5,6 @@ cdef extern from "kafka/librdkafka.h" nogil:
     enum:
         JLOG_RDKAFKA_PRODUCER
         JLOG_RDKAFKA_CONSUMER
-        JLOG_RDKAFKA_COPY
         JLOG_RDKAFKA_PURGE_ALL
         JLOG_RDKAFKA_INVALID_ARG
     ctypedef struct rd_kafka_t

@@ -2,8 +2,7 @@
  * library that the Python client is linked with, so that jlog needs no header and no library when it is built or imported.
  *
  * The layouts and numbers are those of librdkafka's documented interface, which has kept them in all of 1.x and 2.x. */
-#ifndef JLOG_LIBRDKAFKA_H
-#define JLOG_LIBRDKAFKA_H
+#pragma once
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -216,5 +215,3 @@ static int jlog_rdkafka_load(struct jlog_rdkafka *calls, const char *path, char 
     }
     return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Encodes messages of Kafka as records, without a Python object in between. Headers that name a record's place in Kafka follow
  * its own: the topic if there are several, the partition, and the offset. */
-#ifndef JLOG_MESSAGES_H
-#define JLOG_MESSAGES_H
+#pragma once
 
 #include "kafka/librdkafka.h"
 #include "records/encoded.h"
@@ -169,5 +168,3 @@ static inline int jlog_put_messages(struct jlog_encoded *to, const struct jlog_r
     }
     return JLOG_ENCODE_DONE;
 }
-
-#endif

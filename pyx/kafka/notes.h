@@ -1,7 +1,6 @@
 /* Errors and log lines of a client. librdkafka reports them in any of its threads, which must not touch Python: they
  * are written down here, and a call of the client hands them out. */
-#ifndef JLOG_NOTES_H
-#define JLOG_NOTES_H
+#pragma once
 
 #include <pthread.h>
 #include <stdint.h>
@@ -94,5 +93,3 @@ static inline void jlog_note_delivery(rd_kafka_t *client, const rd_kafka_message
     failure->place = (uint64_t)(uintptr_t)message->opaque;
     snprintf(failure->topic, sizeof failure->topic, "%s", notes->calls->topic_name(message->rkt));
 }
-
-#endif

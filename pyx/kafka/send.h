@@ -1,6 +1,5 @@
 /* Hands the records of a block's body to librdkafka, without an object for each. */
-#ifndef JLOG_SEND_H
-#define JLOG_SEND_H
+#pragma once
 
 #include <stdio.h>
 #include <string.h>
@@ -236,5 +235,3 @@ static inline int jlog_send_records(const struct jlog_rdkafka *calls, const stru
     }
     return JLOG_SENT;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A mutex for the module that includes this file. It is a leaf: its holder never waits for anything. */
-#ifndef JLOG_LEAF_MUTEX_H
-#define JLOG_LEAF_MUTEX_H
+#pragma once
 
 #include <pthread.h>
 
@@ -15,5 +14,3 @@ static int jlog_leaf_start(void)
 {
     return pthread_atfork(jlog_leaf_lock, jlog_leaf_unlock, jlog_leaf_unlock);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The Arrow C data interface: its three structures, and schemas and arrays of ours that a consumer releases. All memory comes
  * from malloc, so that any thread can release it, with or without Python. */
-#ifndef JLOG_ARROW_H
-#define JLOG_ARROW_H
+#pragma once
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -154,5 +153,3 @@ static inline void jlog_view(uint8_t *to, const int32_t *offsets, const uint8_t 
         }
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Fills Arrow columns from records. The caller has made room for them, and has checked those in the long form. */
-#ifndef JLOG_COLUMNS_H
-#define JLOG_COLUMNS_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -358,5 +357,3 @@ static inline int jlog_drop_repeated(struct jlog_columns *to, uint8_t *repeated)
     to->header_value.used = (uint32_t)to->header_value.offsets[kept];
     return 1;
 }
-
-#endif

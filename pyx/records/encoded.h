@@ -1,6 +1,5 @@
 /* A place for encoded records, one after the other, and what may become of an attempt to add one. */
-#ifndef JLOG_ENCODED_H
-#define JLOG_ENCODED_H
+#pragma once
 
 #include "format/format.h"
 #include "records/utf8.h"
@@ -39,5 +38,3 @@ static inline void jlog_note_time(struct jlog_encoded *to, int64_t time_us)
     if (time_us > to->explicit_max_us)
         to->explicit_max_us = time_us;
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A message has a header of 32-bit numbers: magic, seconds, microseconds, length, and where messages are compressed the number
  * of bytes that are stored. Nothing in a file is trusted: each number is loaded once and checked before it is used. */
-#ifndef JLOG_LIBJLOG_H
-#define JLOG_LIBJLOG_H
+#pragma once
 
 #include "format/record.h"
 
@@ -86,5 +85,3 @@ static inline void jlog_follow_chain(const struct jlog_layout *layout, const uin
     }
     chain->end = at;
 }
-
-#endif

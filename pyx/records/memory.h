@@ -1,8 +1,7 @@
 /* The memory of columns. What a consumer has released is kept for the next batch: fresh memory costs a page fault for each
  * 4 KiB, up to a fifth of the work of filling it. Any thread may release, with or without Python, so a place is taken and
  * filled by one exchange. */
-#ifndef JLOG_MEMORY_H
-#define JLOG_MEMORY_H
+#pragma once
 
 #include <malloc.h>
 #include <stddef.h>
@@ -62,5 +61,3 @@ static inline void *jlog_new_memory(uint64_t *size)
     }
     return malloc(*size);
 }
-
-#endif

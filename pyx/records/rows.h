@@ -1,8 +1,7 @@
 /* Encodes the rows of Arrow arrays as records. The C data interface states the length of an array, and not how many bytes its
  * buffers have: the last offset says where the data ends. Nothing after that is read, whatever the other offsets are. The
  * buffers belong to another library and may change meanwhile, so each number is loaded only once. */
-#ifndef JLOG_ROWS_H
-#define JLOG_ROWS_H
+#pragma once
 
 #include "records/encoded.h"
 
@@ -316,5 +315,3 @@ static inline int jlog_flatten(const struct jlog_indirect *from, int64_t *row, i
         memcpy(offsets + 8 * count, size, 8);
     return JLOG_ENCODE_DONE;
 }
-
-#endif

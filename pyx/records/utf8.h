@@ -1,6 +1,5 @@
 /* UTF-8 as Arrow's strings require it: without surrogates and overlong forms. */
-#ifndef JLOG_UTF8_H
-#define JLOG_UTF8_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -79,5 +78,3 @@ static inline int jlog_utf8_valid(const uint8_t *text, size_t bytes)
         size = text[at] < 0x80 ? jlog_ascii_bytes(text + at, bytes - at) : jlog_utf8_character(text + at, bytes - at);
     return size != 0;
 }
-
-#endif

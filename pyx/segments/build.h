@@ -1,6 +1,5 @@
 /* The one builder of a block's header, for everything that writes blocks. Nothing here needs the interpreter. */
-#ifndef JLOG_BUILD_H
-#define JLOG_BUILD_H
+#pragma once
 
 #include "format/format.h"
 
@@ -67,5 +66,3 @@ static inline void jlog_build_block_header(struct jlog_block_header *header, con
     header->durable_end = durable_end;
     jlog_place_block_header(header, uuid, segment, offset);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Reads the blocks of a segment file, and steps from one to the next. The index, the live state, recovery, verification,
  * archives and repair all visit blocks with this code. Nothing here needs the interpreter. */
-#ifndef JLOG_WALK_H
-#define JLOG_WALK_H
+#pragma once
 
 #include <errno.h>
 #include <stdlib.h>
@@ -153,5 +152,3 @@ static inline int jlog_next_block(struct jlog_block_walk *walk)
     walk->next = jlog_block_end(&walk->header, walk->next);
     return 1;
 }
-
-#endif

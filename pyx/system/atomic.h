@@ -1,6 +1,5 @@
 /* Words that processes share through a mapping: ordered loads and stores, waiting, and lock words. */
-#ifndef JLOG_ATOMIC_H
-#define JLOG_ATOMIC_H
+#pragma once
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -136,5 +135,3 @@ static inline int jlog_take_word(uint32_t *word, uint32_t dead, uint32_t owner)
     value = dead | JLOG_WAITERS;
     return __atomic_compare_exchange_n(word, &value, owner | JLOG_WAITERS, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
-
-#endif

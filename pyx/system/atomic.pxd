@@ -24,4 +24,3 @@ cdef extern from "system/atomic.h" nogil:
     uint64_t jlog_add64(uint64_t *at, uint64_t change)
     bint jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)
     void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t timeout_us)
-    long jlog_futex(uint32_t *word, int operation, uint32_t value, const void *timeout)

@@ -3,8 +3,7 @@
  * within a millisecond, and the error of a wrong scale is bounded by it. If the counter is not known to run evenly, every
  * reading is exact. Not thread-safe: each clock is used under the append lock of its journal. It may run backwards:
  * jlog_raise_to_floor_us() in buffer/publish.h keeps a journal's timestamps from that. */
-#ifndef JLOG_CLOCK_H
-#define JLOG_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -96,5 +95,3 @@ static inline int64_t jlog_now_us(struct jlog_clock *clock)
         return jlog_clock_step_us() + clock->realtime_us + (int64_t)(elapsed * clock->scale >> 32);
     return jlog_clock_step_us() + jlog_clock_read(clock);
 }
-
-#endif

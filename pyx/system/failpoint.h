@@ -1,8 +1,7 @@
 /* Named points at which a test kills or stops the process, or makes a system call fail. `JLOG_FAILPOINTS` in the environment
  * holds `name=action@count`, separated by commas. The action is `kill`, `stop` or a number, usually an errno. The count says
  * at which visit it happens (1: the first); 0 means at each. Compiled in by -DJLOG_FAILPOINTS; wheels have none. */
-#ifndef JLOG_FAILPOINT_H
-#define JLOG_FAILPOINT_H
+#pragma once
 
 #ifdef JLOG_FAILPOINTS
 #include <signal.h>
@@ -38,10 +37,6 @@ static __attribute__((noinline)) int jlog_failpoint_visit(const char *name, long
 }
 
 #define JLOG_FAILPOINT(name) (__extension__({ static long visits_; jlog_failpoint_visit((name), &visits_); }))
-#define JLOG_FAILPOINTS_COMPILED 1
 #else
 #define JLOG_FAILPOINT(name) 0
-#define JLOG_FAILPOINTS_COMPILED 0
-#endif
-
 #endif

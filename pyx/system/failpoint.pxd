@@ -3,5 +3,3 @@
 
 cdef extern from "system/failpoint.h" nogil:
     int JLOG_FAILPOINT(const char *name)
-    enum:
-        JLOG_FAILPOINTS_COMPILED

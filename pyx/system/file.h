@@ -1,7 +1,6 @@
 /* System calls on files as the core needs them: whole transfers, an errno as the result, and a failpoint before each call.
  * Nothing here needs the interpreter. The rules of jlog/system/files.py for opening and creating files hold here too. */
-#ifndef JLOG_FILE_H
-#define JLOG_FILE_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -384,5 +383,3 @@ static inline int jlog_range_is_held(int fd, uint64_t start, uint64_t bytes)
         return -errno;
     return range.l_type != F_UNLCK;
 }
-
-#endif

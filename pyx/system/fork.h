@@ -1,8 +1,7 @@
 /* Keeps a child process from inheriting locks. Parent and child share the locks of an open file description, and an unlock in
  * the child would free the parent's. So a child closes those descriptors at once and unlocks nothing. Objects of the parent
  * learn from the token that they are in a child. Only lock.pyx includes this file, because it holds the process's state. */
-#ifndef JLOG_FORK_H
-#define JLOG_FORK_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -129,5 +128,3 @@ static void jlog_close_now(int fd, const struct jlog_identity *file)
     }
     pthread_mutex_unlock(&jlog_process.mutex);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The int that a call returns whose records are readable already: it must not fail for want of memory. */
-#ifndef JLOG_NUMBER_H
-#define JLOG_NUMBER_H
+#pragma once
 
 #include <Python.h>
 #include <stdint.h>
@@ -58,5 +57,3 @@ static inline PyObject *jlog_number(int64_t number)
     PyObject *made = PyLong_FromLongLong(number);
     return made != NULL ? made : jlog_spare_number(number);
 }
-
-#endif
