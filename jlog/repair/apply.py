@@ -22,26 +22,9 @@ from jlog._core.segments.segment import SegmentFile, index_name, segment_name
 from jlog._core.system.durable import sync_data, sync_directory
 from jlog._core.system.lock import Deadline, LockFile
 from jlog.positions.position_files import PositionFile
+from jlog.repair import steps
 from jlog.repair.findings import BlockRun
-from jlog.repair.steps import (
-    CutSegment,
-    InvalidatePage,
-    KeepBytes,
-    MakeDirectory,
-    MakeIndex,
-    NewBlock,
-    NewSegment,
-    RemoveFile,
-    RemoveUnfinished,
-    RepairStep,
-    RestoreCopy,
-    SetPosition,
-    TakeAway,
-    WriteAgain,
-    WriteBounds,
-    WriteMeta,
-    WriteSegment,
-)
+from jlog.repair.steps import NewBlock, NewSegment, RepairStep
 from jlog.storage.copying import copy_range
 from jlog.storage.meta import Meta, write_meta
 from jlog.system.clock import now_us
@@ -61,10 +44,10 @@ class Applier:
         self._deadline = deadline
         self._quarantine = Quarantine(path)
 
-    def apply(self, steps: Iterable[RepairStep]) -> Iterator[RepairStep]:
+    def apply(self, wanted: Iterable[RepairStep]) -> Iterator[RepairStep]:
         """Yields each step once it is done, but for those that a step before has made needless."""
-        for step in steps:
-            if not isinstance(step, RemoveUnfinished) or os.path.isfile(os.path.join(self._path, step.file)):
+        for step in wanted:
+            if not isinstance(step, steps.RemoveUnfinished) or os.path.isfile(os.path.join(self._path, step.file)):
                 self._do(step)
                 yield step
 
@@ -72,40 +55,40 @@ class Applier:
         path, uuid = self._path, self._meta.uuid
         file = os.path.join(path, step.file)
         match step:
-            case MakeDirectory():
+            case steps.MakeDirectory():
                 Directory(path, step.file, make=True).close()
                 sync_directory(path)
-            case WriteMeta():
+            case steps.WriteMeta():
                 if step.keep_old and os.path.exists(file):
                     self._quarantine.keep(file)
                 self._meta = replace(step.meta)  # a position that is set later is moved in the new epoch
                 write_meta(path, self._meta)
-            case KeepBytes():
+            case steps.KeepBytes():
                 self._quarantine.keep(file, step.start, step.end)
-            case WriteSegment():
+            case steps.WriteSegment():
                 _write_segment(path, uuid, step.segment, step.clock_us)
-            case WriteAgain():
+            case steps.WriteAgain():
                 _write_again(file, step.ranges)
-            case WriteBounds():
+            case steps.WriteBounds():
                 self._write_bounds(file, step)
-            case InvalidatePage():
+            case steps.InvalidatePage():
                 invalidate_page(path, uuid)
-            case CutSegment():
+            case steps.CutSegment():
                 _cut(file, step.end)
-            case TakeAway():
+            case steps.TakeAway():
                 self._quarantine.take(file)
-            case RemoveFile() | RemoveUnfinished():
+            case steps.RemoveFile() | steps.RemoveUnfinished():
                 os.unlink(file)
-            case MakeIndex():
+            case steps.MakeIndex():
                 write_index(path, step.segment, uuid, step.end, TEMPORARY)
-            case RestoreCopy():
+            case steps.RestoreCopy():
                 _restore_copy(file, uuid, step)
-            case SetPosition():
+            case steps.SetPosition():
                 self._set_position(step)
             case _:
                 raise AssertionError(step)
 
-    def _write_bounds(self, file: str, step: WriteBounds) -> None:
+    def _write_bounds(self, file: str, step: steps.WriteBounds) -> None:
         uuid, end = self._meta.uuid, step.end
         reservation = end[0] + RESERVATION_STRIDE
         if not step.is_new:
@@ -118,7 +101,7 @@ class Applier:
         BoundsFile.create(file, uuid, reservation, end, first_sequence=step.first_sequence, mark=end, temporary=TEMPORARY)
         sync_directory(self._path)
 
-    def _set_position(self, step: SetPosition) -> None:
+    def _set_position(self, step: steps.SetPosition) -> None:
         with closing(PositionFile(self._path, self._meta, step.kind, step.name)) as position:
             self._quarantine.keep(position.path)
             position.write(step.sequence)
@@ -139,7 +122,7 @@ def _cut(file: str, end: int) -> None:
         os.fsync(opened.fd)
 
 
-def _restore_copy(file: str, uuid: bytes, step: RestoreCopy) -> None:
+def _restore_copy(file: str, uuid: bytes, step: steps.RestoreCopy) -> None:
     """Reads the copies again: a subscriber may have moved since the scan."""
     with open_file(file, os.O_RDWR) as opened:
         copies = both_copies(opened.fd, uuid, bounds=step.is_bounds)

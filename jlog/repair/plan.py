@@ -12,28 +12,12 @@ from dataclasses import replace
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog._core.recover.found_page import Body
 from jlog._core.segments.segment import segment_name
+from jlog.repair import steps
 from jlog.repair.draft import SegmentDraft
 from jlog.repair.findings import Findings, FoundBody, FoundSegment, SegmentHead, is_outdated
 from jlog.repair.losses import damage_of_segments, lost_records
 from jlog.repair.states import States, make_states
-from jlog.repair.steps import (
-    CutSegment,
-    InvalidatePage,
-    KeepBytes,
-    MakeDirectory,
-    MakeIndex,
-    RemoveFile,
-    RemoveUnfinished,
-    RepairPlan,
-    RepairStep,
-    RestoreCopy,
-    SetPosition,
-    TakeAway,
-    WriteAgain,
-    WriteBounds,
-    WriteMeta,
-    WriteSegment,
-)
+from jlog.repair.steps import RepairPlan, RepairStep
 from jlog.storage.meta import NAME as META
 
 EMPTY_SEGMENT_BYTES = SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES
@@ -45,8 +29,8 @@ def plan(findings: Findings, states: States) -> RepairPlan:
     drafts = _assemble(findings.segments, first_retained)
     _complete(findings, states, drafts)
     if _is_sound(findings, drafts):
-        steps = tuple(_steps_where_sound(findings, drafts, first_retained))
-        return RepairPlan(tuple(draft.finished() for draft in drafts), True, steps, findings.damage, ())
+        wanted = tuple(_steps_where_sound(findings, drafts, first_retained))
+        return RepairPlan(tuple(draft.finished() for draft in drafts), True, wanted, findings.damage, ())
 
     _add_bodies(drafts, findings.bodies)
     known_end = _known_end(findings, drafts)
@@ -62,9 +46,9 @@ def plan(findings: Findings, states: States) -> RepairPlan:
     if drafts[-1].source is None and (not findings.has_meta or findings.bounds is None):
         drafts[-1].epoch = findings.new_epoch
     lost = lost_records(findings, drafts, known_end)
-    steps = tuple(_steps_where_damaged(findings, drafts, first_retained, next_sequence))
+    wanted = tuple(_steps_where_damaged(findings, drafts, first_retained, next_sequence))
     damage = (*findings.damage, *damage_of_segments(findings, lost))
-    return RepairPlan(tuple(draft.finished() for draft in drafts), False, steps, damage, tuple(lost))
+    return RepairPlan(tuple(draft.finished() for draft in drafts), False, wanted, damage, tuple(lost))
 
 
 # --- The segments that are to be -----------------------------------------------------------------------------------------
@@ -231,7 +215,7 @@ def _steps_where_damaged(
     yield from _write_unsynced_again(findings, last)
     made = "made anew: " if findings.bounds is None else ""
     text = f"{made}numbering goes on at {last.first_sequence}"
-    yield WriteBounds("bounds", text, first_retained, last.end, findings.bounds is None)
+    yield steps.WriteBounds("bounds", text, first_retained, last.end, findings.bounds is None)
     for draft in reversed(others):
         yield from _write_segment(draft, clock_us)
     yield from _invalidate_page(findings)
@@ -242,7 +226,7 @@ def _steps_where_damaged(
 
 def _make_directories(findings: Findings) -> Iterator[RepairStep]:
     for name in findings.missing_directories:
-        yield MakeDirectory(name, "made anew: it was missing")
+        yield steps.MakeDirectory(name, "made anew: it was missing")
 
 
 def _begin_epoch(findings: Findings, first: int) -> RepairStep:
@@ -253,7 +237,7 @@ def _begin_epoch(findings: Findings, first: int) -> RepairStep:
             "with those that it had"
         )
     meta = replace(findings.meta, epochs=[*findings.meta.epochs, (findings.new_epoch, first)])
-    return WriteMeta(META, text, meta, keep_old=not findings.has_meta)
+    return steps.WriteMeta(META, text, meta, keep_old=not findings.has_meta)
 
 
 def _keep_damaged_bytes(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[RepairStep]:
@@ -267,12 +251,12 @@ def _keep_damaged_bytes(findings: Findings, drafts: list[SegmentDraft]) -> Itera
 
 
 def _keep(name: str, start: int, end: int | None) -> RepairStep:
-    return KeepBytes(name, f"what stands there from byte {start} on is kept in quarantine/", start, end)
+    return steps.KeepBytes(name, f"what stands there from byte {start} on is kept in quarantine/", start, end)
 
 
 def _write_segment(draft: SegmentDraft, clock_us: int) -> Iterator[RepairStep]:
     if not draft.stands:
-        yield WriteSegment(segment_name(draft.first_sequence), draft.describe(), draft.finished(), clock_us)
+        yield steps.WriteSegment(segment_name(draft.first_sequence), draft.describe(), draft.finished(), clock_us)
 
 
 def _write_unsynced_again(findings: Findings, last: SegmentDraft) -> Iterator[RepairStep]:
@@ -291,12 +275,12 @@ def _write_unsynced_again(findings: Findings, last: SegmentDraft) -> Iterator[Re
         whole = [] if source is None else [(run.start, run.end) for run in source.runs]
         if source is not None and source.head is not None:
             whole.insert(0, (0, SEGMENT_HEADER_BYTES))
-        yield WriteAgain(segment_name(name), None, tuple((max(start, synced), end) for start, end in whole))
+        yield steps.WriteAgain(segment_name(name), None, tuple((max(start, synced), end) for start, end in whole))
 
 
 def _invalidate_page(findings: Findings) -> Iterator[RepairStep]:
     if findings.page is not None and findings.page.ready:
-        yield InvalidatePage("precommit", "no longer says where the journal ends: all records are in segments")
+        yield steps.InvalidatePage("precommit", "no longer says where the journal ends: all records are in segments")
 
 
 def _cut_segments(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[RepairStep]:
@@ -308,7 +292,7 @@ def _cut_segments(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[Re
             for start, kept_end in file.to_keep:
                 if kept_end is None:
                     yield _keep(name, start, kept_end)
-            yield CutSegment(name, f"cut to {end} bytes", end)
+            yield steps.CutSegment(name, f"cut to {end} bytes", end)
 
 
 def _take_away_the_rest(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[RepairStep]:
@@ -317,7 +301,7 @@ def _take_away_the_rest(findings: Findings, drafts: list[SegmentDraft]) -> Itera
     names = {draft.first_sequence for draft in drafts}
     for name in findings.segment_files:
         if name not in names and (findings.bounds is None or name > drafts[0].first_sequence):
-            yield TakeAway(segment_name(name), "moved to quarantine/")
+            yield steps.TakeAway(segment_name(name), "moved to quarantine/")
 
 
 def _tidy(findings: Findings, drafts: list[SegmentDraft], first_retained: int) -> Iterator[RepairStep]:
@@ -328,22 +312,22 @@ def _tidy(findings: Findings, drafts: list[SegmentDraft], first_retained: int) -
         if index.segment in written:
             continue
         if index.segment not in ends:
-            yield RemoveFile(index.file, "removed: it is of no sealed segment")
+            yield steps.RemoveFile(index.file, "removed: it is of no sealed segment")
         elif not index.right:
-            yield MakeIndex(index.file, "made anew", index.segment, ends[index.segment])
+            yield steps.MakeIndex(index.file, "made anew", index.segment, ends[index.segment])
     for segment in sorted(written & ends.keys()):
-        yield MakeIndex(segment_name(segment), None, segment, ends[segment])
+        yield steps.MakeIndex(segment_name(segment), None, segment, ends[segment])
     for position in findings.positions:
         if position.sequence is None:
             # At the first record it holds everything back, as it did while it was damaged.
             text = f"set to {first_retained}, the first record kept: where it stood cannot be read"
-            yield SetPosition(position.file, text, position.kind, position.name, first_retained)
+            yield steps.SetPosition(position.file, text, position.kind, position.name, first_retained)
         else:
             yield from _restore_copies(position.file, position.damaged_copies)
     for name in findings.unfinished:
-        yield RemoveUnfinished(name, "removed: it was never finished")
+        yield steps.RemoveUnfinished(name, "removed: it was never finished")
 
 
 def _restore_copies(file: str, offsets: tuple[int, ...], *, is_bounds: bool = False) -> Iterator[RepairStep]:
     for offset in offsets:
-        yield RestoreCopy(file, "its damaged copy is made anew from the other one", offset, is_bounds)
+        yield steps.RestoreCopy(file, "its damaged copy is made anew from the other one", offset, is_bounds)

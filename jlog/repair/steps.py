@@ -43,7 +43,6 @@ class RepairStep:
     text: str | None
 
 
-@dataclass(frozen=True)
 class MakeDirectory(RepairStep):
     pass
 
@@ -82,7 +81,6 @@ class WriteBounds(RepairStep):
     is_new: bool
 
 
-@dataclass(frozen=True)
 class InvalidatePage(RepairStep):
     pass
 
@@ -92,17 +90,14 @@ class CutSegment(RepairStep):
     end: int
 
 
-@dataclass(frozen=True)
 class TakeAway(RepairStep):
     """Moves a whole file to quarantine."""
 
 
-@dataclass(frozen=True)
 class RemoveFile(RepairStep):
     pass
 
 
-@dataclass(frozen=True)
 class RemoveUnfinished(RepairStep):
     """Removes a file unless a step before has used its name."""
 
