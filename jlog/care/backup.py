@@ -126,7 +126,8 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
                 with open_stream(os.path.join(path, segment_name(segment))) as source:
                     _copy_segment(source, target, end if stated else None, progress)
                 if read_index(path, segment, meta.uuid) is not None:  # else the first reader that needs an index builds it anew
-                    _copy_file(path, target, index_name(segment))
+                    with suppress(FileNotFoundError), open_stream(os.path.join(path, index_name(segment))) as source:
+                        _copy_segment(source, target, None, lambda _: None)
         place = _copy_open_segment(newest, meta, target, bodies, progress)
     reservation = max(bounds.reservation_limit, place[2] + RESERVATION_STRIDE)
     file = os.path.join(target, "bounds")
@@ -149,12 +150,8 @@ def _read_copies(fd: int, meta: Meta) -> list[bytes]:
     for _ in range(TEARS_MAX):
         whole = [copy for copy in both_copies(fd, meta.uuid) if copy is not None]
         if whole:
-            return [max(whole, key=_generation)] * 2
+            return [max(whole, key=lambda copy: int.from_bytes(copy[16:24], "little"))] * 2
     return [read_whole(fd, POSITION_BYTES, at) for at in DUAL_SLOT_OFFSETS]
-
-
-def _generation(copy: bytes) -> int:
-    return int.from_bytes(copy[16:24], "little")
 
 
 def _open_segment(path: str, meta: Meta) -> tuple[list[Body], BinaryIO]:
@@ -195,11 +192,6 @@ def _copy_open_segment(
                 offset, sequence = offset + len(block), sequence + body.records
         os.fsync(copy.fd)
     return segment, offset, sequence
-
-
-def _copy_file(path: str, target: str, name: str) -> None:
-    with suppress(FileNotFoundError), open_stream(os.path.join(path, name)) as source:
-        _copy_segment(source, target, None, lambda _: None)
 
 
 def _finish(path: str, target: str) -> None:

@@ -170,40 +170,30 @@ def remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment
     """Removes the segments, under the table's lock. Raises JournalLocked, and removes nothing, while a backup copies the
     journal, or where another process writes `bounds` until the deadline."""
     with nobody_copies(path):
-        _remove(path, meta, attachment, segments, deadline)
-
-
-def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline) -> None:
-    position_files.sync_all(path, meta)
-    keep_ids(path, meta, segments[-1].next_segment)
-    # Each segment begins with the complete state: that of the first retained one must not be lost with the others. It is
-    # written again before the sync. The kernel may have failed to write it, have told that to another descriptor, and take it
-    # for clean now.
-    first = segments[-1].next_segment
-    name = file_in(path, segment_name(first))
-    with naming(name), open_file(name, os.O_RDWR) as opened:
-        with closing(SegmentFile(path, first, attachment.uuid)) as file:
-            offset = first_block_offset(file)
-            # A writer that has given the name to another file in between has synced that file.
-            if os.path.samestat(os.fstat(file.fileno()), os.fstat(opened.fd)):
-                write_blocks(file, offset, opened.fd)
-        sync_data(opened.fd, name)
-    sync_directory(path)
-    attachment.bounds_file.update(first_sequence=first, mark=(first, offset, first), durable=True, deadline=deadline)
-    for segment in segments:
-        for name in (index_name(segment.first_sequence), segment_name(segment.first_sequence)):
-            try:
-                remove_file(file_in(path, name))
-            except FileNotFoundError:
-                continue
-
-
-def _clean_on_roll(path: str) -> None:
-    clean_if_free(path, on_roll=True)
+        position_files.sync_all(path, meta)
+        first = segments[-1].next_segment
+        keep_ids(path, meta, first)
+        # Each segment begins with the complete state: that of the first retained one must not be lost with the others. It is
+        # written again before the sync. The kernel may have failed to write it, have told that to another descriptor, and take
+        # it for clean now.
+        name = file_in(path, segment_name(first))
+        with naming(name), open_file(name, os.O_RDWR) as opened:
+            with closing(SegmentFile(path, first, attachment.uuid)) as file:
+                offset = first_block_offset(file)
+                # A writer that has given the name to another file in between has synced that file.
+                if os.path.samestat(os.fstat(file.fileno()), os.fstat(opened.fd)):
+                    write_blocks(file, offset, opened.fd)
+            sync_data(opened.fd, name)
+        sync_directory(path)
+        attachment.bounds_file.update(first_sequence=first, mark=(first, offset, first), durable=True, deadline=deadline)
+        for segment in segments:
+            for name in (index_name(segment.first_sequence), segment_name(segment.first_sequence)):
+                with suppress(FileNotFoundError):
+                    remove_file(file_in(path, name))
 
 
 _archiving = Background("jlog-archive", archive_and_clean, waited_for=False)  # an upload may take hours
-_cleaning = Background("jlog-clean", _clean_on_roll, waited_for=True)
+_cleaning = Background("jlog-clean", lambda path: clean_if_free(path, on_roll=True), waited_for=True)
 
 
 class Cleaner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from jlog._core.format.constants import NONE
@@ -85,19 +86,12 @@ def damage_of_small_files(path: str, meta: Meta) -> list[Damage]:
     for kind in (SUBSCRIBER, CHECKPOINT):
         for name in position_files.names(path, kind):
             try:
-                file = PositionFile(path, meta, kind, name)
+                with closing(PositionFile(path, meta, kind, name)) as file, bad_sectors_are_damage():
+                    file.read()
             except LookupError:
                 continue  # removed in the meantime
             except CorruptJournal as error:
                 found.append(Damage(error.path, error.offset, error.reason, 0, 0))
-                continue
-            try:
-                with bad_sectors_are_damage():
-                    file.read()
-            except CorruptJournal as error:
-                found.append(Damage(error.path, error.offset, error.reason, 0, 0))
-            finally:
-                file.close()
     if not is_there(os.path.join(path, "lock")):
         reason = "it is missing, and without it nobody can open the journal for writing; `jlogtool repair` creates it anew"
         found.append(Damage(os.path.join(path, "lock"), 0, reason, 0, 0))
@@ -167,10 +161,10 @@ def _first_retained(path: str, meta: Meta) -> int:
 def _check_link(path: str, meta: Meta, before: int | None, name: int, reached: int, report: Report) -> None:
     """Checks that the segment which this one's header names comes before it, or was removed by retention."""
     file, error = open_segment(path, name, meta.uuid)
+    file.close()
     if error is not None:
         return  # damage that is found when the segment is read
     previous, end = file.previous_segment, file.previous_end_sequence
-    file.close()
     if previous in (before, NONE):
         return
     if before is None:
@@ -199,12 +193,11 @@ def _check_segment(
         if isinstance(piece, DamagedRange):
             report.damage.append(piece.damage(file.path))
             sequence = piece.next_sequence
-            progress(piece.end - piece.offset)
         else:
             report.blocks += 1
             report.records += piece.records
             sequence = piece.end_sequence
-            progress(piece.end - piece.offset)
+        progress(piece.end - piece.offset)
     file.close()
     return sequence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
 from jlog.errors import JournalLocked
@@ -57,8 +57,7 @@ def being_copied(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
     """Holds the lock that keeps the files of the journal at `path` from being removed while they are copied. Waits for a
     running removal or repair; raises JournalLocked where that runs until the deadline. Needs no write access. The kernel
     releases the lock when this process dies."""
-    lock_file = LockFile(file_in(path, "lock"), writable=False)
-    try:
+    with closing(LockFile(file_in(path, "lock"), writable=False)) as lock_file:
         if not lock_file.acquire(RANGES["copy"], shared=True, timeout=deadline.left()):
             who = lock_file.holders(RANGES["copy"])
             raise JournalLocked(
@@ -66,18 +65,13 @@ def being_copied(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
                 "that process is stopped, continue or end it"
             )
         yield
-    finally:
-        lock_file.close()
 
 
 @contextmanager
 def nobody_copies(path: str) -> Iterator[None]:
     """Holds the lock that keeps backups out while files are removed or made anew. Raises JournalLocked while a backup runs."""
-    lock_file = LockFile(file_in(path, "lock"))
-    try:
+    with closing(LockFile(file_in(path, "lock"))) as lock_file:
         if not lock_file.acquire(RANGES["copy"], timeout=0):
             who = lock_file.holders(RANGES["copy"])
             raise JournalLocked(f"a backup{who} is copying {path} and needs all of its files; try again when it is done")
         yield
-    finally:
-        lock_file.close()
