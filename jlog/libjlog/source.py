@@ -84,7 +84,6 @@ class Source:
             raise UnsupportedFormat(f"{self.path} is not a journal of libjlog: it has neither a file {METASTORE} nor a segment")
         self.metastore_damage: str | None = None
         self.layout = self._find_layout()
-        self.messages = self.layout.messages()
         self._open: dict[int, SegmentFile] = {}
 
     def identity(self) -> dict[str, int | str]:

@@ -37,7 +37,6 @@ class SubscriberPlaces:
     def __init__(self, journal: Journal, warn: Callable[[str], None]) -> None:
         self._journal = journal
         self._warn = warn
-        self._told: set[str] = set()
 
     def missing(self, position: ImportPosition, checkpoints: Iterable[bytes]) -> list[bytes]:
         """Returns the names of the subscribers that are not in the journal, and were not before."""
@@ -68,11 +67,11 @@ class SubscriberPlaces:
         """Returns the sequence at which the subscriber is, or OTHERS."""
         here = allowed_name(name)
         if here.encode() != name:
-            self._tell(f"subscriber {name!r} is {here!r} here: the name is not allowed")
+            self._warn(f"subscriber {name!r} is {here!r} here: the name is not allowed")
         try:
             return self._move(here, before, sequence)
         except PositionLost as error:
-            self._tell(
+            self._warn(
                 f"subscriber {here!r} begins at {error.first_sequence}: it has not read the records from {sequence} on in the "
                 f"source, and retention has removed them here"
             )
@@ -89,7 +88,7 @@ class SubscriberPlaces:
                 self._journal.add_subscriber(name, sequence)
             elif before is None or (before[0] == HELD and found.sequence != before[2]):
                 if found.sequence != sequence:
-                    self._tell(
+                    self._warn(
                         f"subscriber {name!r} is here already, and stays at {found.sequence}: in the source it is at {sequence}"
                     )
                 return OTHERS
@@ -100,8 +99,3 @@ class SubscriberPlaces:
         except (SubscriberBusy, SubscriberExists, SubscriberNotFound):
             return OTHERS  # it is read here by now
         return sequence
-
-    def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            self._warn(text)
