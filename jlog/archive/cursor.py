@@ -80,7 +80,7 @@ class ArchiveCursor(ReadPosition):
     def seek(self, sequence: int) -> None:
         """Moves the position. Raises PositionLost where the segment is missing, ValueError for a sequence beyond the end."""
         if self._live is None:
-            self._seek_archived(sequence)
+            self._seek_in(self._archive.at(sequence), sequence)
             return
         try:
             self._seek_live(sequence)
@@ -111,9 +111,6 @@ class ArchiveCursor(ReadPosition):
             if self._archive.after(segment) is None:
                 raise lost
         self._seek_in(segment, sequence)
-
-    def _seek_archived(self, sequence: int) -> None:
-        self._seek_in(self._archive.at(sequence), sequence)
 
     def _seek_in(self, segment: ArchivedSegment, sequence: int, end: int | None = None) -> None:
         """Goes to this sequence, or to the first one of the segment if that is later. Nothing is fetched from `end` on."""

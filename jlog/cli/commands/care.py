@@ -135,16 +135,7 @@ def clean(journal: str, dry_run: bool, as_json: bool) -> None:
         return
     print_table(
         ("segment", "first record ", "records ", "size ", "reason"),
-        [
-            (
-                segment.path,
-                segment.first_sequence,
-                segment.records,
-                human_bytes(segment.size_bytes),
-                segment.reason,
-            )
-            for segment in found
-        ],
+        [(one.path, one.first_sequence, one.records, human_bytes(one.size_bytes), one.reason) for one in found],
     )
 
 

@@ -179,16 +179,7 @@ def dump_blocks(journal: str, as_json: bool) -> None:
         out.flush()
     else:
         columns = ("segment", "offset ", "kind", "codec", "first ", "records ", "stored ", "raw ", "written")
-        names = (
-            "offset",
-            "kind",
-            "codec",
-            "first_sequence",
-            "records",
-            "stored_bytes",
-            "raw_bytes",
-            "written",
-        )
+        names = ("offset", "kind", "codec", "first_sequence", "records", "stored_bytes", "raw_bytes", "written")
         rows = (_block_fields(path, block) for path, block in opened.blocks())
         print_table(columns, [[os.path.basename(row["path"]), *(row.get(name, "") for name in names)] for row in rows])
     report = opened.verify()

@@ -168,10 +168,6 @@ def pipeline(**options: Any) -> None:
       jlogtool pipeline --format iceberg --table shop.db.orders \\
           --checkpoint /lake/orders.checkpoint /var/lib/orders
     """
-    run(options)
-
-
-def run(options: dict[str, Any]) -> None:
     with checked():
         plan = plan_of(options)
         from jlog.pipeline.pipeline import Pipeline

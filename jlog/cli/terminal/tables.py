@@ -118,8 +118,8 @@ class TableView(Generic[Row]):
         self.column = next(column for column in columns if column.title == sorted_by)
         self.widths = {column: column.width for column in columns}
 
-    def press(self, key: str) -> bool:
-        """Handles a key. Returns whether the key was for the table."""
+    def press(self, key: str) -> None:
+        """Handles a key, if it is for the table."""
         moves = {
             "up": -1,
             "down": 1,
@@ -139,9 +139,6 @@ class TableView(Generic[Row]):
             self.reversed = not self.reversed
         elif key in by_key:
             self.column = by_key[key]
-        else:
-            return False
-        return True
 
     def _clamp(self) -> None:
         self.top = max(0, min(self.top, len(self.rows) - self.room))
