@@ -1,12 +1,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol, type_check_only
 
-from typing_extensions import disjoint_base
-
-from jlog._core.process.life import Life
-from jlog._core.process.process import WritingProcess
 from jlog._core.system.lock import Deadline
-from jlog.errors import JournalClosed
 
 @type_check_only
 class Policy(Protocol):
@@ -18,11 +13,3 @@ class Policy(Protocol):
 class Care(Protocol):
     def after_roll(self) -> None: ...
     def free_space(self, deadline: Deadline) -> None: ...
-
-@disjoint_base
-class Operations:
-    def __init__(self, process: WritingProcess, policy: Policy, life: Life) -> None: ...
-
-def seal(process: WritingProcess, segment: int, end: int) -> None: ...
-def sealed_bytes(path: str, uuid: bytes, open_segment: int) -> int: ...
-def closed_error(path: str) -> JournalClosed: ...

@@ -1,9 +1,3 @@
-from typing import Literal
-
 from typing_extensions import Buffer
 
-implementation: Literal["sse4.2", "armv8", "table"]
-
 def crc32c(data: Buffer, crc: int = 0, /) -> int: ...
-def crc32c_table(data: Buffer, crc: int = 0, /) -> int: ...
-def crc32c_shift(crc: int, bytes: int, /) -> int: ...

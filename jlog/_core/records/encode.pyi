@@ -10,8 +10,6 @@ _Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 
 @disjoint_base
 class EncodedRecords:
-    @staticmethod
-    def of_values(values: tuple[bytes, ...]) -> EncodedRecords: ...
     def add_columns(
         self,
         values: Sequence[Buffer | None],
