@@ -12,59 +12,16 @@ from libc.string cimport memcmp, memcpy
 from jlog._core.append.write_back cimport close_block, defer_block, drain, is_plain, write_back
 from jlog._core.append.direct_block cimport reserve, write_direct
 from jlog._core.format.format cimport (
-    JLOG_SHORT_BYTES,
-    JLOG_TAG_EXPLICIT,
-    JLOG_TAG_LONG,
-    JLOG_TAG_STATE,
-    jlog_block_header,
-    jlog_crc32c,
-    jlog_decode_record,
-    jlog_encode_short,
-    jlog_load32,
-    jlog_record,
-    jlog_record_bytes,
-    jlog_record_id,
-    jlog_short_head,
-    jlog_store32,
-)
+    JLOG_SHORT_BYTES, JLOG_TAG_EXPLICIT, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_block_header, jlog_crc32c, jlog_decode_record,
+    jlog_encode_short, jlog_load32, jlog_record, jlog_record_bytes, jlog_record_id, jlog_short_head, jlog_store32)
 from jlog._core.records.encode cimport Records
 from jlog._core.process.operation cimport (
-    INGEST,
-    APPEND,
-    COUNT,
-    DONE,
-    FLUSH,
-    NEEDS_BODY,
-    NEEDS_IDS,
-    NEEDS_RESERVATION,
-    NEEDS_SPACE,
-    NEEDS_SEGMENT,
-    NEEDS_STATE,
-    OPTIONS,
-    SYNC_FAILED,
-    TURN,
-    Ingest,
-    Append,
-    ChangeOptions,
-    Count,
-    Flush,
-    NewRecords,
-    Operation,
-    Options,
-    Rolling,
-)
+    INGEST, APPEND, COUNT, DONE, FLUSH, NEEDS_BODY, NEEDS_IDS, NEEDS_RESERVATION, NEEDS_SPACE, NEEDS_SEGMENT, NEEDS_STATE,
+    OPTIONS, SYNC_FAILED, TURN, Ingest, Append, ChangeOptions, Count, Flush, NewRecords, Operation, Options, Rolling)
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.process.takeover cimport complete_takeover, take_append_lock
 from jlog._core.buffer.page cimport (
-    JLOG_BASE_BYTES,
-    jlog_body,
-    jlog_is_unwritten,
-    jlog_open_slot,
-    jlog_page,
-    jlog_slot,
-    jlog_word_raw,
-    jlog_word_used,
-)
+    JLOG_BASE_BYTES, jlog_body, jlog_is_unwritten, jlog_open_slot, jlog_page, jlog_slot, jlog_word_raw, jlog_word_used)
 from jlog._core.buffer.publish cimport jlog_block_base, jlog_block_crc, jlog_now_or_floor_us, jlog_publish
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_room, jlog_is_full, jlog_may_append, jlog_period_is_over
 from jlog._core.system.atomic cimport jlog_store_release

@@ -19,33 +19,9 @@ from jlog._core.append.append cimport attempt as attempt_without_gil, step
 from jlog._core.append.compression cimport compress_open_block, wait_for_generation
 from jlog._core.records.encode cimport EncodedRecords
 from jlog._core.process.operation cimport (
-    APPEND,
-    COUNT,
-    DAMAGED,
-    DONE,
-    FLUSH,
-    NEEDS_BODY,
-    NEEDS_IDS,
-    NEEDS_RESERVATION,
-    NEEDS_COMPRESSION,
-    NEEDS_WAIT,
-    NEEDS_SPACE,
-    NEEDS_SEGMENT,
-    NEEDS_STATE,
-    NEEDS_WRITE_BACK,
-    ROLL,
-    SIGNALS,
-    SYNC_FAILED,
-    TAKEN_OVER,
-    TIMED_OUT,
-    TURN,
-    Append,
-    Count,
-    Flush,
-    NewRecords,
-    Operation,
-    new_records,
-)
+    APPEND, COUNT, DAMAGED, DONE, FLUSH, NEEDS_BODY, NEEDS_IDS, NEEDS_RESERVATION, NEEDS_COMPRESSION, NEEDS_WAIT, NEEDS_SPACE,
+    NEEDS_SEGMENT, NEEDS_STATE, NEEDS_WRITE_BACK, ROLL, SIGNALS, SYNC_FAILED, TAKEN_OVER, TIMED_OUT, TURN, Append, Count, Flush,
+    NewRecords, Operation, new_records)
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.append.roll cimport has_records
 from jlog._core.append.write_back cimport write_back, write_back_for

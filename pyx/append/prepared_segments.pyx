@@ -7,14 +7,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from jlog._core.system.file cimport (
-    jlog_allocate,
-    jlog_close_file,
-    jlog_create_at,
-    jlog_identify,
-    jlog_is_file,
-    jlog_sync_data,
-    jlog_write_at,
-)
+    jlog_allocate, jlog_close_file, jlog_create_at, jlog_identify, jlog_is_file, jlog_sync_data, jlog_write_at)
 from jlog._core.format.format cimport JLOG_NONE, jlog_block_header
 from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.process.operation cimport APPEND, NewRecords, Operation, Prepared, new_records

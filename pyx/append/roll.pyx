@@ -9,33 +9,10 @@ from libc.stdint cimport int64_t, uint64_t
 from jlog._core.append.write_back cimport drain
 from jlog._core.append.direct_block cimport build_direct_header, publish_direct
 from jlog._core.system.file cimport (
-    jlog_inode,
-    jlog_rename_new,
-    jlog_rename_over,
-    jlog_sync_directory,
-    jlog_unlink_at,
-    jlog_write_at,
-)
-from jlog._core.format.format cimport (
-    JLOG_NAME_BYTES,
-    JLOG_NONE,
-    jlog_block_header,
-    jlog_segment_header,
-    jlog_segment_name,
-)
+    jlog_inode, jlog_rename_new, jlog_rename_over, jlog_sync_directory, jlog_unlink_at, jlog_write_at)
+from jlog._core.format.format cimport JLOG_NAME_BYTES, JLOG_NONE, jlog_block_header, jlog_segment_header, jlog_segment_name
 from jlog._core.process.operation cimport (
-    INGEST,
-    ROLL,
-    DONE,
-    NEEDS_RESERVATION,
-    NEEDS_SEGMENT,
-    Ingest,
-    NewRecords,
-    Operation,
-    Prepared,
-    failed,
-    new_records,
-)
+    INGEST, ROLL, DONE, NEEDS_RESERVATION, NEEDS_SEGMENT, Ingest, NewRecords, Operation, Prepared, failed, new_records)
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.process.takeover cimport complete_takeover
 from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot, jlog_word_used

@@ -7,41 +7,14 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from jlog._core.system.file cimport jlog_open_at, jlog_write_two_at
 from jlog._core.format.format cimport (
-    JLOG_CODEC_LZ4,
-    JLOG_CODEC_NONE,
-    JLOG_KIND_RECORDS,
-    JLOG_NAME_BYTES,
-    JLOG_COMPRESS_BYTES_MIN,
-    jlog_block_header,
-    jlog_block_header_valid,
-    jlog_crc32c,
-    jlog_crc32c_shift,
-    jlog_earliest_absolute_us,
-    jlog_load64,
-    jlog_segment_name,
-)
+    JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_KIND_RECORDS, JLOG_NAME_BYTES, JLOG_COMPRESS_BYTES_MIN, jlog_block_header,
+    jlog_block_header_valid, jlog_crc32c, jlog_crc32c_shift, jlog_earliest_absolute_us, jlog_load64, jlog_segment_name)
 from jlog._core.process.operation cimport (
-    DAMAGED,
-    DONE,
-    NEEDS_COMPRESSION,
-    NEEDS_WAIT,
-    NEEDS_WRITE_BACK,
-    Operation,
-    CompressedBlock,
-    failed,
-)
+    DAMAGED, DONE, NEEDS_COMPRESSION, NEEDS_WAIT, NEEDS_WRITE_BACK, Operation, CompressedBlock, failed)
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.buffer.page cimport (
-    JLOG_BASE_BYTES,
-    jlog_body,
-    jlog_has_immutable,
-    jlog_open_slot,
-    jlog_page,
-    jlog_slot,
-    jlog_word_crc,
-    jlog_word_raw,
-    jlog_word_used,
-)
+    JLOG_BASE_BYTES, jlog_body, jlog_has_immutable, jlog_open_slot, jlog_page, jlog_slot, jlog_word_crc, jlog_word_raw,
+    jlog_word_used)
 from jlog._core.buffer.publish cimport jlog_now_or_floor_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.atomic cimport jlog_load32_acquire, jlog_pause, jlog_store_release, jlog_try_lock, jlog_unlock

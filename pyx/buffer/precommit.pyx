@@ -14,35 +14,12 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mlock, mmap, munmap
 
-from jlog._core.system.file cimport (
-    OpenFile,
-    jlog_allocate,
-    jlog_close_file,
-    jlog_file_bytes,
-    jlog_read_at,
-    jlog_write_at,
-)
+from jlog._core.system.file cimport OpenFile, jlog_allocate, jlog_close_file, jlog_file_bytes, jlog_read_at, jlog_write_at
 from jlog._core.format.format cimport JLOG_NUMBER_MAX, jlog_block_header
 from jlog._core.buffer.page cimport (
-    JLOG_BASE_BYTES,
-    JLOG_BOOT_ID_OFFSET,
-    JLOG_CAPACITY_MAX,
-    JLOG_CAPACITY_MIN,
-    JLOG_GENERATION_OFFSET,
-    JLOG_INTENTS_BYTES,
-    JLOG_PAGE_BYTES,
-    JLOG_PAGE_LAYOUT,
-    JLOG_PAGE_MAGIC,
-    JLOG_PAGE_READY,
-    JLOG_SNAPSHOT_BYTES,
-    JLOG_UNWRITTEN_OFFSET,
-    jlog_body_offset,
-    jlog_is_whole_body,
-    jlog_page,
-    jlog_slot,
-    jlog_slot_valid,
-    jlog_word_used,
-)
+    JLOG_BASE_BYTES, JLOG_BOOT_ID_OFFSET, JLOG_CAPACITY_MAX, JLOG_CAPACITY_MIN, JLOG_GENERATION_OFFSET, JLOG_INTENTS_BYTES,
+    JLOG_PAGE_BYTES, JLOG_PAGE_LAYOUT, JLOG_PAGE_MAGIC, JLOG_PAGE_READY, JLOG_SNAPSHOT_BYTES, JLOG_UNWRITTEN_OFFSET,
+    jlog_body_offset, jlog_is_whole_body, jlog_page, jlog_slot, jlog_slot_valid, jlog_word_used)
 from jlog._core.buffer.publish cimport JLOG_CLOCK_AHEAD_US
 from jlog._core.system.atomic cimport jlog_pause
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT

@@ -1,16 +1,8 @@
 """The constants of the format that Python code needs. format.h and record.h explain them."""
 
 from jlog._core.format.format cimport (
-    JLOG_DUAL_SLOT_STRIDE,
-    JLOG_FORMAT_VERSION,
-    JLOG_KIND_STATE,
-    JLOG_RESERVATION_STRIDE,
-    JLOG_NONE,
-    JLOG_NUMBER_MAX,
-    JLOG_VALUE_BYTES_MAX,
-    jlog_block_header,
-    jlog_segment_header,
-)
+    JLOG_DUAL_SLOT_STRIDE, JLOG_FORMAT_VERSION, JLOG_KIND_STATE, JLOG_RESERVATION_STRIDE, JLOG_NONE, JLOG_NUMBER_MAX,
+    JLOG_VALUE_BYTES_MAX, jlog_block_header, jlog_segment_header)
 
 FORMAT_VERSION = JLOG_FORMAT_VERSION
 NONE = JLOG_NONE

@@ -14,29 +14,11 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.system.file cimport (
-    OpenFile,
-    jlog_birth_us,
-    jlog_changed_us,
-    jlog_close_file,
-    jlog_is_file,
-    jlog_open_at,
-    jlog_read_at,
-    jlog_sync_data,
-    jlog_write_at,
-)
+    OpenFile, jlog_birth_us, jlog_changed_us, jlog_close_file, jlog_is_file, jlog_open_at, jlog_read_at, jlog_sync_data,
+    jlog_write_at)
 from jlog._core.format.format cimport (
-    JLOG_BOUNDS_MAGIC,
-    JLOG_DUAL_SLOT_STRIDE,
-    JLOG_DUAL_SLOT_UUID_OFFSET,
-    JLOG_FORMAT_VERSION,
-    JLOG_NONE,
-    JLOG_POSITION_MAGIC,
-    jlog_bounds,
-    jlog_bounds_valid,
-    jlog_position,
-    jlog_position_valid,
-    jlog_structure_crc,
-)
+    JLOG_BOUNDS_MAGIC, JLOG_DUAL_SLOT_STRIDE, JLOG_DUAL_SLOT_UUID_OFFSET, JLOG_FORMAT_VERSION, JLOG_NONE, JLOG_POSITION_MAGIC,
+    jlog_bounds, jlog_bounds_valid, jlog_position, jlog_position_valid, jlog_structure_crc)
 from jlog._core.system.lock cimport BOUNDS_BYTE, Deadline, Mutex
 from jlog._core.system.clock cimport jlog_clock_us
 

@@ -6,16 +6,8 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memcmp
 
 from jlog._core.format.format cimport (
-    JLOG_BOUNDS_MAGIC,
-    JLOG_CRC_OFFSET,
-    JLOG_POSITION_MAGIC,
-    JLOG_SEGMENT_MAGIC,
-    jlog_bounds,
-    jlog_load32,
-    jlog_position,
-    jlog_segment_header,
-    jlog_structure_crc,
-)
+    JLOG_BOUNDS_MAGIC, JLOG_CRC_OFFSET, JLOG_POSITION_MAGIC, JLOG_SEGMENT_MAGIC, jlog_bounds, jlog_load32, jlog_position,
+    jlog_segment_header, jlog_structure_crc)
 
 SIGNATURE_BYTES = max(sizeof(jlog_segment_header), sizeof(jlog_position), sizeof(jlog_bounds))
 Signature = namedtuple("Signature", "uuid epoch first_sequence")

@@ -6,13 +6,7 @@ from cython cimport no_gc_clear
 from libc.stdlib cimport calloc, free
 
 from jlog._core.kafka.library cimport (
-    JLOG_RDKAFKA_INVALID_ARG,
-    jlog_rdkafka_load,
-    jlog_rdkafka_metadata,
-    rd_kafka_conf_t,
-    rd_kafka_t,
-    rd_kafka_topic_t,
-)
+    JLOG_RDKAFKA_INVALID_ARG, jlog_rdkafka_load, jlog_rdkafka_metadata, rd_kafka_conf_t, rd_kafka_t, rd_kafka_topic_t)
 from jlog._core.system.lock cimport process_token
 
 cdef extern from "<limits.h>":

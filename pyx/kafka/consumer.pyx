@@ -7,26 +7,12 @@ from libc.stdint cimport int64_t
 
 from jlog._core.kafka.client cimport Client, Library, milliseconds
 from jlog._core.kafka.library cimport (
-    JLOG_RDKAFKA_CONSUMER,
-    jlog_rdkafka,
-    rd_kafka_headers_t,
-    rd_kafka_message_t,
-    rd_kafka_queue_t,
-    rd_kafka_t,
-    rd_kafka_topic_partition_list_t,
-    rd_kafka_topic_partition_t,
-)
+    JLOG_RDKAFKA_CONSUMER, jlog_rdkafka, rd_kafka_headers_t, rd_kafka_message_t, rd_kafka_queue_t, rd_kafka_t,
+    rd_kafka_topic_partition_list_t, rd_kafka_topic_partition_t)
 from jlog._core.format.format cimport JLOG_LONG_BYTES, JLOG_RAW_BYTES_MAX
 from jlog._core.records.encode cimport (
-    JLOG_ENCODE_DONE,
-    JLOG_ENCODE_NO_ROOM,
-    JLOG_ENCODE_NOT_UTF8,
-    JLOG_ENCODE_TIME_OUT_OF_RANGE,
-    JLOG_ENCODE_TOO_LARGE,
-    JLOG_ENCODE_TOO_MANY_HEADERS,
-    EncodedRecords,
-    jlog_encoded,
-)
+    JLOG_ENCODE_DONE, JLOG_ENCODE_NO_ROOM, JLOG_ENCODE_NOT_UTF8, JLOG_ENCODE_TIME_OUT_OF_RANGE, JLOG_ENCODE_TOO_LARGE,
+    JLOG_ENCODE_TOO_MANY_HEADERS, EncodedRecords, jlog_encoded)
 
 cdef enum:
     AT_ONCE_MAX = 100_000

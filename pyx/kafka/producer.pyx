@@ -11,15 +11,8 @@ from libc.string cimport memset
 
 from jlog._core.kafka.client cimport Client, Library, jlog_failure, jlog_note_delivery, milliseconds
 from jlog._core.kafka.library cimport (
-    JLOG_RDKAFKA_PRODUCER,
-    JLOG_RDKAFKA_PURGE_ALL,
-    jlog_rdkafka,
-    rd_kafka_conf_t,
-    rd_kafka_error_t,
-    rd_kafka_headers_t,
-    rd_kafka_t,
-    rd_kafka_topic_t,
-)
+    JLOG_RDKAFKA_PRODUCER, JLOG_RDKAFKA_PURGE_ALL, jlog_rdkafka, rd_kafka_conf_t, rd_kafka_error_t, rd_kafka_headers_t,
+    rd_kafka_t, rd_kafka_topic_t)
 from jlog._core.records.record cimport RecordBatch
 
 cdef extern from "kafka/send.h" nogil:

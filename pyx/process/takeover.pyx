@@ -8,23 +8,9 @@ from libc.stdint cimport uint8_t, uint64_t
 
 from jlog._core.system.file cimport jlog_inode_at, jlog_sync_directory, jlog_unlink_at
 from jlog._core.format.format cimport (
-    JLOG_NAME_BYTES,
-    jlog_block_header,
-    jlog_load64,
-    jlog_segment_name,
-    jlog_walk,
-    jlog_walk_records,
-)
+    JLOG_NAME_BYTES, jlog_block_header, jlog_load64, jlog_segment_name, jlog_walk, jlog_walk_records)
 from jlog._core.buffer.page cimport (
-    JLOG_BASE_BYTES,
-    jlog_body,
-    jlog_is_unwritten,
-    jlog_open_slot,
-    jlog_page,
-    jlog_slot,
-    jlog_word_raw,
-    jlog_word_used,
-)
+    JLOG_BASE_BYTES, jlog_body, jlog_is_unwritten, jlog_open_slot, jlog_page, jlog_slot, jlog_word_raw, jlog_word_used)
 from jlog._core.buffer.publish cimport jlog_rotate
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_capacity, jlog_least_reserved, jlog_period_length
 from jlog._core.system.atomic cimport jlog_store_release

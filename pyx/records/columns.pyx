@@ -5,15 +5,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from jlog._core.records.arrow cimport (
-    ArrowArray,
-    ArrowBatch,
-    jlog_begin_array,
-    jlog_count_zeros,
-    jlog_new_memory,
-    jlog_release_memory,
-    jlog_view,
-    jlog_widen,
-)
+    ArrowArray, ArrowBatch, jlog_begin_array, jlog_count_zeros, jlog_new_memory, jlog_release_memory, jlog_view, jlog_widen)
 
 from jlog._core.format.format cimport JLOG_SHORT_BYTES
 from jlog._core.records.arrow import TEXTS

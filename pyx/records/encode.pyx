@@ -12,27 +12,10 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from jlog._core.format.format cimport (
-    JLOG_CODEC_LZ4,
-    JLOG_CODEC_NONE,
-    JLOG_HEADERS_MAX,
-    JLOG_NULL_BYTES,
-    JLOG_COMPRESS_BYTES_MIN,
-    JLOG_RAW_BYTES_MAX,
-    JLOG_SHORT_BYTES,
-    JLOG_SHORT_VALUE_MAX,
-    JLOG_TAG_EXPLICIT,
-    JLOG_TAG_KEY,
-    JLOG_TAG_NULL,
-    JLOG_TAG_STATE,
-    JLOG_VALUE_BYTES_MAX,
-    jlog_crc32c,
-    jlog_earliest_absolute_us,
-    jlog_encode_long,
-    jlog_encode_short,
-    jlog_long_bytes,
-    jlog_short_head,
-    jlog_store32,
-)
+    JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_HEADERS_MAX, JLOG_NULL_BYTES, JLOG_COMPRESS_BYTES_MIN, JLOG_RAW_BYTES_MAX,
+    JLOG_SHORT_BYTES, JLOG_SHORT_VALUE_MAX, JLOG_TAG_EXPLICIT, JLOG_TAG_KEY, JLOG_TAG_NULL, JLOG_TAG_STATE,
+    JLOG_VALUE_BYTES_MAX, jlog_crc32c, jlog_earliest_absolute_us, jlog_encode_long, jlog_encode_short, jlog_long_bytes,
+    jlog_short_head, jlog_store32)
 from jlog._core.format.lz4 cimport compressed_or_none
 from jlog.errors import RecordTooLarge
 from jlog.system.arguments import check_count

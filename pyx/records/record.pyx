@@ -11,14 +11,7 @@ from jlog._core.records.columns cimport Batch, Columns
 from jlog._core.records.encode cimport EncodedRecords
 from jlog._core.records.rows cimport body_of_arrow
 from jlog._core.format.format cimport (
-    JLOG_TAG_EXPLICIT,
-    JLOG_TAG_LONG,
-    JLOG_TAG_STATE,
-    jlog_decode_header,
-    jlog_decode_record,
-    jlog_record,
-    jlog_record_id,
-)
+    JLOG_TAG_EXPLICIT, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_decode_header, jlog_decode_record, jlog_record, jlog_record_id)
 
 from jlog._core.records.arrow import fields_of, requested_fields, schema_of
 from jlog._core.records.columns import import_pyarrow

@@ -11,25 +11,10 @@ from libc.string cimport memset
 
 from jlog._core.records.arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
 from jlog._core.records.encode cimport (
-    JLOG_ENCODE_DONE,
-    JLOG_ENCODE_NO_ROOM,
-    JLOG_ENCODE_NOT_UTF8,
-    JLOG_ENCODE_NULL_HEADER,
-    JLOG_ENCODE_OUTSIDE,
-    JLOG_ENCODE_TIME_OUT_OF_RANGE,
-    JLOG_ENCODE_TOO_LARGE,
-    JLOG_ENCODE_TOO_MANY_HEADERS,
-    EncodedRecords,
-    jlog_encoded,
-)
+    JLOG_ENCODE_DONE, JLOG_ENCODE_NO_ROOM, JLOG_ENCODE_NOT_UTF8, JLOG_ENCODE_NULL_HEADER, JLOG_ENCODE_OUTSIDE,
+    JLOG_ENCODE_TIME_OUT_OF_RANGE, JLOG_ENCODE_TOO_LARGE, JLOG_ENCODE_TOO_MANY_HEADERS, EncodedRecords, jlog_encoded)
 from jlog._core.format.format cimport (
-    JLOG_HEADERS_MAX,
-    JLOG_RAW_BYTES_MAX,
-    JLOG_SHORT_BYTES,
-    JLOG_VALUE_BYTES_MAX,
-    jlog_load32,
-    jlog_load64,
-)
+    JLOG_HEADERS_MAX, JLOG_RAW_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX, jlog_load32, jlog_load64)
 
 from jlog._core.records.arrow import BYTES, FIELDS, LISTS, TEXTS
 from jlog.errors import RecordTooLarge

@@ -5,28 +5,10 @@ from libc.string cimport memcpy
 
 from jlog._core.system.file cimport jlog_inode
 from jlog._core.format.format cimport (
-    jlog_block_header,
-    jlog_block_header_valid,
-    jlog_crc32c,
-    jlog_load64,
-    jlog_walk,
-    jlog_walk_records,
-)
+    jlog_block_header, jlog_block_header_valid, jlog_crc32c, jlog_load64, jlog_walk, jlog_walk_records)
 from jlog._core.buffer.page cimport (
-    JLOG_BASE_BYTES,
-    JLOG_CAPACITY_MIN,
-    JLOG_PAGE_BYTES,
-    jlog_body_offset,
-    jlog_has_immutable,
-    jlog_is_whole_body,
-    jlog_open_slot,
-    jlog_page,
-    jlog_slot,
-    jlog_slot_valid,
-    jlog_unwritten_slot,
-    jlog_word_raw,
-    jlog_word_used,
-)
+    JLOG_BASE_BYTES, JLOG_CAPACITY_MIN, JLOG_PAGE_BYTES, jlog_body_offset, jlog_has_immutable, jlog_is_whole_body,
+    jlog_open_slot, jlog_page, jlog_slot, jlog_slot_valid, jlog_unwritten_slot, jlog_word_raw, jlog_word_used)
 from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
 from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.segments.walk cimport JLOG_BLOCK_VALID, jlog_block_end

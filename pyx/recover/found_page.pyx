@@ -7,17 +7,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from jlog._core.buffer.page cimport (
-    JLOG_BASE_BYTES,
-    JLOG_PAGE_BYTES,
-    JLOG_PAGE_RECOVERING,
-    JLOG_STATUS_OFFSET,
-    jlog_has_immutable,
-    jlog_open_slot,
-    jlog_page,
-    jlog_slot,
-    jlog_slot_valid,
-    jlog_unwritten_slot,
-)
+    JLOG_BASE_BYTES, JLOG_PAGE_BYTES, JLOG_PAGE_RECOVERING, JLOG_STATUS_OFFSET, jlog_has_immutable, jlog_open_slot, jlog_page,
+    jlog_slot, jlog_slot_valid, jlog_unwritten_slot)
 from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
 from jlog._core.format.format cimport jlog_load64, jlog_walk, jlog_walk_records
 from jlog._core.system.file cimport jlog_write_at

@@ -4,21 +4,9 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from jlog._core.format.format cimport (
-    JLOG_CODEC_NONE,
-    JLOG_KIND_RECORDS,
-    JLOG_KIND_STATE,
-    JLOG_TAG_KEY,
-    JLOG_TAG_LONG,
-    JLOG_TAG_NULL,
-    JLOG_TAG_STATE,
-    jlog_block_header,
-    jlog_crc32c,
-    jlog_earliest_absolute_us,
-    jlog_segment_header,
-    jlog_structure_crc,
-    jlog_walk,
-    jlog_walk_records,
-)
+    JLOG_CODEC_NONE, JLOG_KIND_RECORDS, JLOG_KIND_STATE, JLOG_TAG_KEY, JLOG_TAG_LONG, JLOG_TAG_NULL, JLOG_TAG_STATE,
+    jlog_block_header, jlog_crc32c, jlog_earliest_absolute_us, jlog_segment_header, jlog_structure_crc, jlog_walk,
+    jlog_walk_records)
 from jlog._core.segments.segment cimport fill_segment_header
 from jlog._core.system.clock cimport jlog_clock_us
 

@@ -9,17 +9,8 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.format.format cimport (
-    JLOG_FORMAT_VERSION,
-    JLOG_INDEX_EVERY_BYTES,
-    JLOG_INDEX_MAGIC,
-    JLOG_KIND_RECORDS,
-    jlog_block_earliest_us,
-    jlog_index_entries,
-    jlog_index_entry,
-    jlog_index_header,
-    jlog_segment_header,
-    jlog_structure_crc,
-)
+    JLOG_FORMAT_VERSION, JLOG_INDEX_EVERY_BYTES, JLOG_INDEX_MAGIC, JLOG_KIND_RECORDS, jlog_block_earliest_us,
+    jlog_index_entries, jlog_index_entry, jlog_index_header, jlog_segment_header, jlog_structure_crc)
 from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_block_walk, jlog_next_block
 

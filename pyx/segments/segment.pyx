@@ -11,35 +11,12 @@ from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.system.file cimport OpenFile, jlog_close_file, jlog_file_bytes, jlog_read_at
 from jlog._core.format.format cimport (
-    JLOG_BLOCK_HAS_STATE,
-    JLOG_BLOCK_MAGIC,
-    JLOG_CODEC_LZ4,
-    JLOG_FORMAT_VERSION,
-    JLOG_KIND_STATE,
-    JLOG_NONE,
-    JLOG_NUMBER_MAX,
-    JLOG_SEGMENT_MAGIC,
-    JLOG_TAG_LONG,
-    JLOG_TAG_STATE,
-    jlog_block_header,
-    jlog_crc32c,
-    jlog_decode_record,
-    jlog_record,
-    jlog_segment_header,
-    jlog_segment_header_valid,
-    jlog_structure_crc,
-    jlog_walk,
-    jlog_walk_records,
-)
+    JLOG_BLOCK_HAS_STATE, JLOG_BLOCK_MAGIC, JLOG_CODEC_LZ4, JLOG_FORMAT_VERSION, JLOG_KIND_STATE, JLOG_NONE, JLOG_NUMBER_MAX,
+    JLOG_SEGMENT_MAGIC, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_block_header, jlog_crc32c, jlog_decode_record, jlog_record,
+    jlog_segment_header, jlog_segment_header_valid, jlog_structure_crc, jlog_walk, jlog_walk_records)
 from jlog._core.segments.walk cimport (
-    JLOG_BLOCK_BAD_BODY,
-    JLOG_BLOCK_BAD_HEADER,
-    JLOG_BLOCK_NONE,
-    JLOG_BLOCK_UNREADABLE,
-    JLOG_BLOCK_VALID,
-    jlog_begin_walk,
-    jlog_next_block,
-)
+    JLOG_BLOCK_BAD_BODY, JLOG_BLOCK_BAD_HEADER, JLOG_BLOCK_NONE, JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_begin_walk,
+    jlog_next_block)
 from jlog._core.system.clock cimport jlog_clock_us
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES

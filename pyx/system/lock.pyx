@@ -14,15 +14,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 from jlog._core.system.atomic cimport JLOG_OWNERS_MAX
 from jlog._core.system.file cimport (
-    jlog_identify,
-    jlog_identity,
-    jlog_is_file,
-    jlog_ofd_lock,
-    jlog_range_is_held,
-    jlog_sync_data,
-    jlog_try_lock_range,
-    jlog_unlock_range,
-)
+    jlog_identify, jlog_identity, jlog_is_file, jlog_ofd_lock, jlog_range_is_held, jlog_sync_data, jlog_try_lock_range,
+    jlog_unlock_range)
 
 from jlog.errors import JournalClosed, JournalLocked
 from jlog.system.files import descriptors_closed, directory_of, file_in, open_error, place_of

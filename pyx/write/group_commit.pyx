@@ -12,17 +12,8 @@ from jlog._core.system.lock cimport Deadline
 from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, jlog_page
 from jlog._core.system.atomic cimport (
-    JLOG_WAITERS,
-    jlog_add32,
-    jlog_add64,
-    jlog_futex_wait,
-    jlog_load32_acquire,
-    jlog_load_acquire,
-    jlog_replace64,
-    jlog_store_release,
-    jlog_futex_wake_all,
-    jlog_try_lock,
-)
+    JLOG_WAITERS, jlog_add32, jlog_add64, jlog_futex_wait, jlog_load32_acquire, jlog_load_acquire, jlog_replace64,
+    jlog_store_release, jlog_futex_wake_all, jlog_try_lock)
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.process.operation cimport DONE, TAKEN_OVER, Operation
