@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from jlog._core.read.cursor import Cursor
 from jlog._core.system.lock import NEVER, Deadline
 from jlog._core.work.task import Task
-from jlog._core.work.tasks import TaskSource
+from jlog._core.work.tasks import Interrupt, TaskSource
 from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name
 from jlog.positions.position_files import SUBSCRIBER
@@ -29,6 +29,17 @@ if TYPE_CHECKING:
     from jlog.typed.codec import Codec
     from jlog.working.asynchronous import AsyncTakes
     from jlog.working.running import Run
+
+
+class Tasks(TaskSource):
+    """The records of the subscriber. What take() raises is handled in Python, whose frame has its memory by then."""
+
+    def take(self, most: int, deadline: Deadline, interrupt: Interrupt | None = None) -> list[Task]:
+        try:
+            return TaskSource.take(self, most, deadline, interrupt)
+        except BaseException as error:
+            self.untold(error)
+            raise
 
 
 class Worker:
@@ -92,7 +103,7 @@ class Worker:
         try:
             again = Cursor(journal.path, journal.meta.uuid)
             self._policy = TaskPolicy(journal, self._subscriber, decoder, self._lock_timeout)
-            self._source = TaskSource(self._subscriber.window, journal.cursor, again, self._policy, lease)
+            self._source = Tasks(self._subscriber.window, journal.cursor, again, self._policy, lease)
             self._source.begin()
         except BaseException:
             self._subscriber.close()

@@ -31,7 +31,7 @@ from jlog._core.work.window cimport (
     jlog_window_take_new,
 )
 
-from jlog.errors import CorruptJournal, JournalClosed, PositionLost
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
 
 cdef enum:
     BATCH = 256  # records handed out with the lock taken once
@@ -62,6 +62,7 @@ cdef class TaskSource(TaskHolder):
     cdef Cursor again  # reads records that are handed out again
     cdef int64_t lease_us
     cdef object owed  # the error that the next call raises; a PositionLost stands here before its records are dropped
+    cdef object telling  # the error of those that a call raises now
     cdef object reading  # held by the thread that uses the cursors
     cdef public bint stopped  # take() waits no more
     cdef readonly bint is_full  # the last look has found new records, and no room for them
@@ -115,6 +116,13 @@ cdef class TaskSource(TaskHolder):
             tasks = self.wait(most, deadline, interrupt)
         return tasks
 
+    def untold(self, error) -> None:
+        """Lets the next call raise what a call was about to raise, if `error` has come out of it in its place: on the way to
+        the caller each frame needs memory."""
+        told, self.telling = self.telling, None
+        if self.owed is None and error is not told and not isinstance(error, JournalError):
+            self.owed = told
+
     cdef list look(self, Py_ssize_t most):
         """Takes what there is now."""
         cdef list tasks = []
@@ -131,7 +139,7 @@ cdef class TaskSource(TaskHolder):
         except Exception as error:
             if not tasks:
                 if error is self.owed:
-                    self.owed = None
+                    self.telling, self.owed = error, None
                 raise
             if self.owed is None and not isinstance(error, MemoryError):  # that says nothing about the next call
                 self.owed = error  # the tasks come first, and the next call raises it
