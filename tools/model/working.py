@@ -3,7 +3,8 @@
 This is a small model of its own. Each store into the mapped file is a step, and a worker may be killed between any two. The entries
 and `next` are true; `ready` stands for all that is derived from them. A lease may end at any moment, and a delay too. A worker that
 begins with `open` does so once no other one lives. It creates the window anew if the position in the subscriber's file was moved back
-since the window was used.
+since the window was used. One that begins with `register` comes while others live, and takes the first free slot, such as that of a
+dead one: the slot's byte says that a worker lives, and not which one.
 
 Models: pyx/work/entries.h, pyx/work/window.h, pyx/work/window.pyx, pyx/work/task.pyx, pyx/work/tasks.pyx.
 """
@@ -19,15 +20,19 @@ NO_REBUILD = "the lock's new owner does not rebuild"
 NO_PROOF = "a worker is buried without its byte"
 BEYOND = "an entry counts that was not passed yet"
 UNKNOWN = "a stored position that is not known counts as one that was moved back"
+NO_RELEASE = "the lock stays with a slot that another worker has now"
+NO_BURIAL = "a worker keeps what the last one of its slot had"
 
 FREE, DELAYED = "free", "delayed"
 
 
 class Working(Small):
     FIELDS = (
-        "owner",  # thread that has the lock, or None
+        "owner",  # slot that has the lock, or None
+        "unrepaired",
+        "slots",  # of each thread, or None before it has one
         "next",  # records before it were passed
-        "entries",  # of each record: None, or (owner, FREE or DELAYED, stamp)
+        "entries",  # of each record: None, or (slot that has it, FREE or DELAYED, stamp)
         "ready",  # derived: records that are free again, in the order in which they are handed out
         "stamp",
         "file",  # the committed position in the subscriber's file
@@ -44,11 +49,15 @@ class Working(Small):
     def set_entry(self, record, entry):
         self.entries = put(self.entries, record, entry)
 
-    def is_dead(self, pid):
+    def is_gone(self, pid):
         return self.threads[pid][0] == "gone"
 
-    def held_by(self, pid):
-        return [record for record, entry in enumerate(self.entries) if entry and entry[0] == pid and record < self.next]
+    def is_dead(self, slot):
+        """Returns whether nobody has the slot's byte."""
+        return all(self.slots[pid] != slot or self.is_gone(pid) for pid in range(len(self.threads)))
+
+    def held_by(self, slot):
+        return [record for record, entry in enumerate(self.entries) if entry and entry[0] == slot and record < self.next]
 
     def takeable(self):
         """Yields the records that may be handed out now. Time may have ended any delay and any lease."""
@@ -61,7 +70,7 @@ class Working(Small):
 
     def has_work(self):
         is_new = self.next < self.model.records
-        is_dead = any(self.is_dead(pid) and self.held_by(pid) for pid in range(len(self.threads)))
+        is_dead = any(self.is_dead(slot) and self.held_by(slot) for slot in range(len(self.threads)))
         return is_new or is_dead or any(True for _ in self.takeable()) or (self.owner is not None and self.is_dead(self.owner))
 
     def rebuild(self):
@@ -73,7 +82,7 @@ class Working(Small):
             record for record, entry in enumerate(self.entries) if entry and entry[0] is None and entry[1] == FREE
         )
 
-        self.stored = None
+        self.stored, self.unrepaired = None, False
 
     def oldest(self):
         return min((record for record in range(self.next) if self.entries[record]), default=self.next)
@@ -93,7 +102,8 @@ class WorkingModel(SmallModel):
     def start(self):
         count = len(self.programs)
         threads = self.first_threads()
-        return None, 0, (None,) * self.records, (), 0, 0, 0, (None,) * count, (), (), threads, self.kills
+        slots = tuple(None if threads[pid][0] == "register" else pid for pid in range(count))
+        return None, False, slots, 0, (None,) * self.records, (), 0, 0, 0, (None,) * count, (), (), threads, self.kills
 
     def is_alive(self, *_):
         return True
@@ -109,13 +119,13 @@ class WorkingModel(SmallModel):
                 gone = not m.entries[record] and record not in m.finished and record not in self.maybe(m)
                 if gone and not ending:
                     raise Violation(f"record {record} is lost")
-        holders = [held[0] for pid, held in enumerate(m.holds) if held and not m.is_dead(pid)]
+        holders = [held[0] for pid, held in enumerate(m.holds) if held and not m.is_gone(pid)]
         if not self.leases and len(holders) != len(set(holders)):
             raise Violation(f"two living workers have the same record: {holders}")
 
     def maybe(self, m):
         """Records that a killed worker may have finished: it held them, and their entries are gone."""
-        return {held[0] for pid, held in enumerate(m.holds) if held and m.is_dead(pid)}
+        return {held[0] for pid, held in enumerate(m.holds) if held and m.is_gone(pid)}
 
     def stuck(self, state):
         m = Working(self, state)
@@ -144,7 +154,36 @@ def read_position(m, pid):
     m.next_call(pid)
 
 
-@step("take", "finish", "delay")
+@step("register")
+def take_byte(m, pid):
+    m.slots = put(m.slots, pid, next(slot for slot in range(len(m.threads)) if m.is_dead(slot)))
+    m.go(pid, "join" if m.wrong(NO_RELEASE) else "release")
+
+
+@step("release")
+def release_lock(m, pid):
+    """The last worker of the slot has died with the lock, which nobody else can take now: the slot's byte is held."""
+    if m.owner != m.slots[pid]:
+        m.go(pid, "join")
+    elif not m.unrepaired:
+        m.unrepaired = True
+    else:
+        m.owner = None
+
+
+@step("join, locked")
+def bury_own(m, pid):
+    """Frees what the last worker of the slot has left."""
+    left = m.held_by(m.slots[pid])
+    if left and not m.wrong(NO_BURIAL):
+        m.set_entry(left[0], (None, FREE, m.entries[left[0]][2]))
+        m.go(pid, "queue", (left[0], "join, locked"))
+    else:
+        m.unlock_and(pid, "join")
+        m.next_call(pid)
+
+
+@step("take", "finish", "delay", "join")
 def lock(m, pid):
     call = m.threads[pid][0]
     if call == "take" and not m.has_work():
@@ -152,13 +191,14 @@ def lock(m, pid):
             m.go(pid, "done")
             return None
         return False  # it sleeps
-    if call != "take" and m.holds[pid] is None:
+    if call in ("finish", "delay") and m.holds[pid] is None:
         return m.next_call(pid)
-    dead = m.owner is not None
-    if dead and not m.is_dead(m.owner):
-        return False
-    m.owner = pid
-    m.go(pid, "rebuild" if dead and not m.wrong(NO_REBUILD) else f"{call}, locked", (call,))
+    if m.owner is not None:
+        if not m.is_dead(m.owner):
+            return False
+        m.unrepaired = True
+    m.owner = m.slots[pid]
+    m.go(pid, "rebuild" if m.unrepaired and not m.wrong(NO_REBUILD) else f"{call}, locked", (call,))
     return None
 
 
@@ -171,9 +211,9 @@ def rebuild(m, pid):
 @step("take, locked")
 def bury(m, pid):
     """Frees what a dead worker has. To hold its byte proves that it is dead."""
-    for other in range(len(m.threads)):
-        if other != pid and m.held_by(other) and (m.is_dead(other) or m.wrong(NO_PROOF)):
-            record = m.held_by(other)[0]
+    for slot in range(len(m.threads)):
+        if slot != m.slots[pid] and m.held_by(slot) and (m.is_dead(slot) or m.wrong(NO_PROOF)):
+            record = m.held_by(slot)[0]
             m.set_entry(record, (None, FREE, m.entries[record][2]))
             m.go(pid, "queue", (record, "take, locked"))
             return None
@@ -184,8 +224,8 @@ def bury(m, pid):
 def queue(m, pid):
     record, then = m.memory(pid)
     m.ready = (*m.ready, record)
-    if then == "take, locked":
-        m.go(pid, then, ("take",))
+    if then.endswith(", locked"):
+        m.go(pid, then, (then.removesuffix(", locked"),))
     else:
         m.unlock_and(pid, then)
         m.next_call(pid)
@@ -229,7 +269,7 @@ def create_late(m, pid):
 def give(m, pid):
     record, is_new = m.memory(pid)
     m.stamp += 1
-    m.set_entry(record, (pid, FREE, m.stamp))
+    m.set_entry(record, (m.slots[pid], FREE, m.stamp))
     m.go(pid, "pass" if is_new else "taken", (record,))
 
 
@@ -263,7 +303,7 @@ def look_at_entry(m, pid):
     record, stamp = m.holds[pid]
     call = m.threads[pid][0]
     entry = m.entries[record]
-    is_held = entry is not None and entry[0] == pid and entry[2] == stamp
+    is_held = entry is not None and entry[0] == m.slots[pid] and entry[2] == stamp
     if m.wrong(NO_STAMP) and entry is not None:
         is_held = True
     if not is_held:
@@ -272,11 +312,11 @@ def look_at_entry(m, pid):
         m.unlock_and(pid, "lost")
         m.next_call(pid)
     elif call == "finish, locked":
-        if entry[0] != pid:
+        if entry[0] != m.slots[pid]:
             raise Violation(f"{pid} finishes record {record}, which {entry[0]} has now")
         m.go(pid, "finishing", (record,))
     else:
-        m.set_entry(record, (pid, DELAYED, stamp))
+        m.set_entry(record, (m.slots[pid], DELAYED, stamp))
         m.go(pid, "delaying", (record,))
 
 
@@ -315,11 +355,14 @@ def store_delay(m, pid):
 
 TAKE_AND_FINISH, DELAY_ONCE = ("take", "finish"), ("take", "delay")
 KILLED_TWO = (TAKE_AND_FINISH, TAKE_AND_FINISH * 2)
+REUSED = (TAKE_AND_FINISH, TAKE_AND_FINISH, ("register", *TAKE_AND_FINISH * 2))
 SCENARIOS = [
     WorkingModel("working: three workers, two killed", (TAKE_AND_FINISH * 2,) * 3, kills=2),
     WorkingModel("working: delays, one killed", (DELAY_ONCE + TAKE_AND_FINISH * 2, TAKE_AND_FINISH * 2), kills=1),
     LeasedModel("working: leases, one killed", (TAKE_AND_FINISH * 2,) * 3, kills=1),
     WorkingModel("working: two killed, another opens", (*KILLED_TWO, ("open", *TAKE_AND_FINISH * 2)), kills=2),
+    WorkingModel("working: two killed, one reuses a slot", REUSED, kills=2),
+    WorkingModel("working: two killed, two reuse slots", (*REUSED, REUSED[-1]), kills=2, quick=False),
 ]
 MISTAKES = [
     *(
@@ -328,4 +371,5 @@ MISTAKES = [
     ),
     LeasedModel("", (TAKE_AND_FINISH * 2,) * 3, wrong=NO_STAMP),
     WorkingModel("", (*KILLED_TWO, ("open", *TAKE_AND_FINISH * 2)), kills=2, wrong=UNKNOWN),
+    *(WorkingModel("", REUSED, kills=1, wrong=mistake) for mistake in (NO_RELEASE, NO_BURIAL)),
 ]
