@@ -35,7 +35,6 @@ _OPERATORS = {
 }
 # Both of these look at a table's content: an empty one makes them drop the reading, or read it twice.
 _NOT_OF_EMPTY_TABLES = "statistics_propagation,late_materialization"
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # A plan has times in UTC, and in this form.
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?\+00\Z")
 
@@ -110,27 +109,28 @@ def _needs(connection: duckdb.DuckDBPyConnection, nodes: list[Any], scans: Mappi
         info = node.get("extra_info", {})
         name = str(info.get("Table", "")).rpartition(".")[2].strip('"')
         if name in scans:
-            need = _need(connection, info, scans[name].names())
+            need = _need(connection, info, scans[name])
             found[name] = found[name].either(need) if name in found else need
         for other, need in _needs(connection, node.get("children", []), scans).items():
             found[other] = found[other].either(need) if other in found else need
     return found
 
 
-def _need(connection: duckdb.DuckDBPyConnection, info: dict[str, Any], names: list[str]) -> Need:
-    columns = {name for name in _listed(info.get("Projections")) if name}
-    bounds = EVERYTHING
+def _need(connection: duckdb.DuckDBPyConnection, info: dict[str, Any], scan: Scan) -> Need:
+    names = scan.names()
     if len({name.lower() for name in names}) < len(names):
-        return Need(None, bounds)  # DuckDB renames columns that differ in case alone. The new names depend on all columns.
-    # A condition is given as text. A column whose name is not plain could make it read like another one.
-    readable = all(_PLAIN_NAME.match(name) for name in names)
+        return Need(None, EVERYTHING)  # DuckDB renames columns that differ in case alone. The new names depend on all columns.
+    paths, bounds = [path for path in _listed(info.get("Projections")) if path], EVERYTHING
+    readable = _reads_names(connection, scan)
     for text in _listed(info.get("Filters")):
         tree = _tree(connection, text.removeprefix("optional: ")) if readable else None
         if tree is None:
-            return Need(None, bounds)
-        columns |= set(_columns_in(tree))
+            return Need(None, EVERYTHING)
+        paths += _paths_in(tree)
         bounds = bounds.both(_bounds(tree))
-    return Need(frozenset(columns) if columns <= set(names) else None, bounds)
+    # `a.b` is the field `b` of a column of structs, or a column.
+    columns = [{name for name in names if f"{path}.".startswith(f"{name}.")} for path in paths]
+    return Need(frozenset().union(*columns) if all(columns) else None, bounds)
 
 
 def _listed(given: Any) -> list[str]:
@@ -140,25 +140,45 @@ def _listed(given: Any) -> list[str]:
 # --- Conditions --------------------------------------------------------------------------------------------------
 
 
+def _reads_names(connection: duckdb.DuckDBPyConnection, scan: Scan) -> bool:
+    """Says whether DuckDB takes the name of each column, and of each field within it, for a name. A condition is given as text
+    without quotes, in which `null` and `a < 5 OR b` would make it read like another one."""
+    names = [[name] for name in scan.names()]
+    if scan.parser is not None:
+        names += [["a", name] for field in scan.pyarrow_schema for name in _names_within(field.type)]
+    node = _node(connection, "SELECT " + ", ".join(map(".".join, names)))
+    return [part.get("column_names") for part in node.get("select_list", [])] == names
+
+
+def _names_within(given: Any) -> Iterator[str]:
+    """Yields the names of all fields within a type of pyarrow."""
+    for field in map(given.field, range(given.num_fields)):
+        yield field.name
+        yield from _names_within(field.type)
+
+
 def _tree(connection: duckdb.DuckDBPyConnection, condition: str) -> dict[str, Any] | None:
     """Returns DuckDB's own tree of a condition; None where the text is not a condition in SQL."""
-    answer = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [f"SELECT 1 WHERE {condition}"]).fetchall()
-    try:
-        found = json.loads(answer[0][0])["statements"][0]["node"]["where_clause"]
-    except (KeyError, IndexError, TypeError):
-        return None
+    found = _node(connection, f"SELECT 1 WHERE {condition}").get("where_clause")
     return found if isinstance(found, dict) else None
 
 
-def _columns_in(tree: Any) -> Iterator[str]:
+def _node(connection: duckdb.DuckDBPyConnection, statement: str) -> dict[str, Any]:
+    """Returns the tree of a statement; an empty one where the text is none."""
+    answer = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [statement]).fetchall()
+    found = json.loads(answer[0][0])
+    return {} if found["error"] else found["statements"][0]["node"]
+
+
+def _paths_in(tree: Any) -> Iterator[str]:
     if isinstance(tree, list):
         for part in tree:
-            yield from _columns_in(part)
+            yield from _paths_in(part)
     elif isinstance(tree, dict):
         if tree.get("class") == "COLUMN_REF":
-            yield tree["column_names"][-1]
+            yield ".".join(tree["column_names"])
         for part in tree.values():
-            yield from _columns_in(part)
+            yield from _paths_in(part)
 
 
 def _bounds(tree: dict[str, Any]) -> Bounds:
@@ -195,9 +215,9 @@ def _comparison(operator: str, left: dict[str, Any], right: dict[str, Any]) -> B
 
 
 def _column(tree: dict[str, Any]) -> str:
-    if tree["class"] != "COLUMN_REF":
-        raise ValueError("a column is computed with first")
-    return str(tree["column_names"][-1])
+    if tree["class"] != "COLUMN_REF" or len(tree["column_names"]) > 1:
+        raise ValueError("a column is computed with first, or is a field of one")
+    return str(tree["column_names"][0])
 
 
 def _value(tree: dict[str, Any]) -> int | datetime:

@@ -372,6 +372,31 @@ def test_a_statement_with_a_column_that_reads_like_a_condition_is_not_narrowed(p
     assert duckdb_plan.execute(duckdb.connect(), statement, {"app": scan}).fetchall() == [(1,)]
 
 
+@pytest.mark.parametrize(
+    ("statement", "columns"),
+    [
+        ("select count(*) from app where place.sequence < 3", {"place"}),
+        ("select place.sequence from app where place.sequence < 3", {"place"}),
+        ("select sequence from app where place.value like '%/1%'", {"sequence", "place"}),
+        ("select place.value from app where sequence > 3 and place.timestamp = 'noon'", {"sequence", "place"}),
+        ("""select place.value, "place.value" from app""", {"place", "place.value"}),
+        ("""select count(*) from app where "null" = 3""", None),
+        ("""select count(*) from app where "null" = 3 or sequence < 2""", None),
+    ],
+)
+def test_a_field_of_a_struct_is_not_taken_for_a_column_of_its_name(path, writer, statement, columns):
+    for number in range(20):
+        found = {"place": {"sequence": 19 - number, "value": f"a/{number}", "timestamp": "noon"}}
+        more = {"null": number} if columns is None else {"place.value": number} if "place.value" in columns else {}
+        writer.append(json.dumps(found | more).replace("/", "\\/").encode())
+    scan = jlog.scan(path, parse="json")
+    app = scan.to_arrow()  # noqa: F841 - of the statement
+    expected = duckdb.sql(statement).fetchall()
+    connection = duckdb.connect()
+    assert duckdb_plan.execute(connection, statement, {"app": scan}).fetchall() == expected != []
+    assert duckdb_plan.plan(connection, statement, {"app": scan})["app"].columns == columns
+
+
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 
