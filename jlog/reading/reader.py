@@ -176,11 +176,11 @@ class Reader:
 
     def batches_with(self, needle: bytes, end: int, max_records: int, max_bytes: int) -> Iterator[RecordBatch]:
         """Iterates over the records before `end`, for `jlogtool dump --grep`. It may leave out any record whose value does not
-        have the needle."""
+        have the needle, and some batches may be empty."""
         self._check_lost()
 
         def batches(cursor: Cursor) -> Iterator[RecordBatch]:
-            while len(batch := cursor.read_with(needle, end, max_records, max_bytes)):
+            while (batch := cursor.read_with(needle, end, max_records, max_bytes)) is not None:
                 yield batch
 
         return self._source.iterate(batches, end)

@@ -320,18 +320,20 @@ cdef class Cursor(ReadPosition):
             end_use(self)
         return batch
 
-    def read_with(self, bytes needle not None, uint64_t end, Py_ssize_t max_records, Py_ssize_t max_bytes) -> RecordBatch:
-        """Reads records up to the sequence `end`, as read() does. It may leave out any whose value does not have the needle."""
+    def read_with(self, bytes needle not None, uint64_t end, Py_ssize_t max_records,
+                  Py_ssize_t max_bytes) -> RecordBatch | None:
+        """Reads records up to the sequence `end`, as read() does. It may leave out any whose value does not have the needle.
+        Returns an empty batch after 32 MiB without such a record, so that the caller can stop, and None at the end."""
         cdef RecordBatch batch = RecordBatch()
+        cdef bint more
         batch.needle = needle
         begin_step(self)
         try:
             self.blocks.begin()
-            while self.read_into(batch, max_records, max_bytes, end):
-                continue
+            more = self.read_into(batch, max_records, max_bytes, end)
         finally:
             end_use(self)
-        return batch
+        return batch if batch.count or more else None
 
     cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1:
         """Adds records to the batch, up to the noted end and to the sequence `end`. Where the batch has a needle, it may pass

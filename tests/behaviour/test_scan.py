@@ -287,7 +287,9 @@ def test_whoever_looks_for_a_text_is_asked_now_and_then_whether_to_go_on(path):
         writer.append(b"needle")
     with jlog.Reader(path) as reader:
         found = [len(batch) for batch in reader.arrow_batches(jlog.scan(path).fields, needle=b"needle")]
-    assert found == [0, 1]
+        reader.seek(0)
+        found_by_grep = [len(batch) for batch in reader.batches_with(b"needle", 46, 10_000, 8 << 20)]
+    assert found == found_by_grep == [0, 1]
 
 
 @pytest.mark.damage

@@ -147,7 +147,6 @@ def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Sel
             write_records(out, to_bytes, records, wanted.pace)
             advance(len(piece) if wanted.reverse else reader.position - before)
             before = reader.position
-        out.flush()
         reading.finish()
 
 

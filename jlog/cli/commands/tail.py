@@ -106,7 +106,6 @@ def tail(
         many = records if records is not None else 10 if start is None else sys.maxsize
         for piece in _last(journal, reading, (first, end), many, match):
             write_records(out, to_bytes, piece, pace)
-        out.flush()
         seek_kept(reader, end)
         while follow and not stdout_is_gone():
             _print_next(reading, to_bytes, out, match, pace)
@@ -145,4 +144,3 @@ def _print_next(reading: Reading, to_bytes: Formatter, out: BinaryIO, match: Mat
     records = batch if match is None else [record for record in batch if match(record)]
     if len(records):
         write_records(out, to_bytes, records, pace)
-        out.flush()

@@ -37,6 +37,7 @@ def write_records(out: BinaryIO, to_bytes: Formatter, records: Records, pace: Pa
     more."""
     if pace is None:
         out.write(to_bytes(records))
+        out.flush()
         return
     for record in records:
         while (seconds := pace.delay(record.timestamp_us)) > 0:
