@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from cli.command import HUNG_SECONDS, run, start
 from cli.terminal import terminal
 from jlog.bench import has_failpoints
 from jlog.cli.commands.bench import NAMES
+from patience import wait_until
 
 if TYPE_CHECKING:
     import subprocess
@@ -79,8 +79,7 @@ def test_a_build_for_tests_says_that_it_is_slower(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
 def test_a_signal_ends_it_and_it_takes_its_files_with_it(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with start("bench", *LONG, "--dir", tmp_path) as tool:
-        while not begun(tool, tmp_path):
-            os.sched_yield()
+        wait_until(lambda: begun(tool, tmp_path))
         tool.send_signal(number)
         assert tool.wait(HUNG_SECONDS) == code
         assert b"Traceback" not in tool.stderr.read()
@@ -88,8 +87,7 @@ def test_a_signal_ends_it_and_it_takes_its_files_with_it(tmp_path: Path, number:
 
 def test_ctrl_c_at_a_terminal_ends_it_quietly(tmp_path: Path) -> None:
     with terminal("bench", *LONG, "--dir", tmp_path) as tool:
-        while not begun(tool.process, tmp_path):
-            os.sched_yield()
+        wait_until(lambda: begun(tool.process, tmp_path))
         tool.type(b"\x03")
         assert tool.wait() == 130
         assert b"Traceback" not in tool.shown

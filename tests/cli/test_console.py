@@ -148,10 +148,10 @@ def test_the_state_shows_checkpoints_segments_and_workers(console, journals):
     assert re.search(r'crew</td>.*<span title="processes \d+">1</span></td><td [^>]*"taken">3</td>', text)
 
 
-@pytest.mark.parametrize("field", ["subscriber", "checkpoint", "segment"])
-@pytest.mark.parametrize("first", ["-1", "x", "999999999999", "²"])
-def test_a_page_that_is_not_there_is_an_empty_one(console, journals, field, first):
-    assert ask(page(console, journals, "state", **{field: first}))[0] == 200
+def test_a_page_that_is_not_there_is_an_empty_one(console, journals):
+    for field in ("subscriber", "checkpoint", "segment"):
+        for first in ("-1", "x", "999999999999", "²"):
+            assert ask(page(console, journals, "state", **{field: first}))[0] == 200, (field, first)
 
 
 # --- SQL ----------------------------------------------------------------------------------------------------------------
@@ -177,9 +177,9 @@ def test_sql_knows_the_other_journals_by_their_names(console, journals):
     assert ">3</td>" in text
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
+def test_sql_reads_journals_and_nothing_else(console, journals, tmp_path):
+    place = tmp_path / "place"
+    for statement in (
         "SELECT * FROM read_text('/etc/passwd')",
         "FROM '/etc/passwd'",
         "SELECT * FROM glob('/*')",
@@ -195,15 +195,12 @@ def test_sql_knows_the_other_journals_by_their_names(console, journals):
         "SELECT (",
         "SELECT length(repeat('x', 100000000000))",
         "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(100000000))",
-    ],
-)
-def test_sql_reads_journals_and_nothing_else(console, journals, statement, tmp_path):
-    place = tmp_path / "place"
-    text = post(console, "sql", path=journals / NAME, statement=statement.replace("PLACE", str(place)))[2]
-    assert 'id="error"' in text
-    assert "root:" not in text
-    assert not place.exists()
-    assert ask(console + "/")[0] == 200
+    ):
+        text = post(console, "sql", path=journals / NAME, statement=statement.replace("PLACE", str(place)))[2]
+        assert 'id="error"' in text, statement
+        assert "root:" not in text, statement
+        assert not place.exists(), statement
+        assert ask(console + "/")[0] == 200, statement
 
 
 def test_a_statement_that_takes_too_long_is_ended(monkeypatch):
