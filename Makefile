@@ -74,6 +74,7 @@ weekly: ready ## runs the programs that look for mistakes, for an hour each; ARG
 # One part waits for the network while another compiles.
 ready: .venv-test/.tools
 	@$(MAKE) -j4 .venv-test/.core .venv-test/.packages build/.wheelhouse java
+	@if $(PYTHON) tools/kafka-broker --check 2>/dev/null; then $(MAKE) build/.classes; fi
 	@touch .venv-test/.installed
 
 # Python itself is not built with the sanitizers. So their libraries are loaded before it, and leaks are not looked for,
@@ -206,6 +207,11 @@ build/.pyspark-%: .venv-test/.tools
 	@rm -rf build/pyspark-$*
 	$(step) "PySpark $*, for the connectors of tables" $(call install,$(test)) --no-deps --target build/pyspark-$* 'pyspark==$*.*'
 	@$(call drop_spark_zip,build/pyspark-$*)
+	@touch $@
+
+# The tests start Spark dozens of times.
+build/.classes: .venv-test/.packages tests/spark/sessions.py
+	$(step) "the classes that Spark loads" env PYTHONPATH=tests $(test) tests/spark/sessions.py
 	@touch $@
 
 # Says in one line all that is missing. Of a Python that is missing or too old, nothing else is asked.

@@ -16,6 +16,7 @@ import pytest
 
 from kafka.witness import Witness
 from patience import HUNG_SECONDS
+from spark.sessions import QUICK_JAVA
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -29,7 +30,7 @@ def pipeline(url: str, jars: str, tmp_path: Path) -> Pipeline:
     def run(*options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "jlog.pipeline", url, str(tmp_path / "lake"), *options]
         command += ["--conf", f"spark.jars={jars}"]
-        command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+        command += ["--conf", f"spark.driver.extraJavaOptions={QUICK_JAVA}"]
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
         return subprocess.run(

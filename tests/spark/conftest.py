@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from spark.clusters import Cluster, skip_without_namespaces
 from spark.running import Driver
-from spark.sessions import QUICK_JAVA, ROOT, session
+from spark.sessions import ROOT, session
 
 HERE = Path(__file__).parent
 
@@ -55,12 +55,8 @@ def _spark_environment(_java: None) -> Iterator[None]:
         tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as temporary,
         pytest.MonkeyPatch.context() as patch,
     ):
-        defaults = {
-            "spark.python.unix.domain.socket.dir": temporary,
-            "spark.driver.extraJavaOptions": QUICK_JAVA,
-        }
-        Path(temporary, "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in defaults.items()))
-        patch.setenv("SPARK_CONF_DIR", temporary)
+        # Not in a file: with its directory in the path of classes, the JVM would not take those that were written down.
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf spark.python.unix.domain.socket.dir={temporary} pyspark-shell")
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
         yield

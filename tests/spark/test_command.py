@@ -260,9 +260,8 @@ def test_a_spark_connect_server_is_refused_in_one_line(tmp_path: Path, monkeypat
 def test_the_time_zones_of_the_host_and_of_sparks_settings_change_no_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    defaults = Path(os.environ["SPARK_CONF_DIR"], "spark-defaults.conf").read_text()
     (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "spark-defaults.conf").write_text(f"{defaults}spark.sql.session.timeZone America/New_York\n")
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.sql.session.timeZone America/New_York\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     late = datetime(2025, 12, 31, 23, 30, tzinfo=timezone.utc)
