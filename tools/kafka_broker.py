@@ -66,7 +66,6 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "200",
     "log.initial.task.delay.ms": "100",
     "log.retention.check.interval.ms": "200",
-    "broker.heartbeat.interval.ms": "200",
     "num.network.threads": "2",
     "num.io.threads": "2",
 }
@@ -280,6 +279,7 @@ class Broker:
         settings = {
             **SETTINGS,
             "broker.session.timeout.ms": str(int(self._session_seconds * 1000)),
+            "broker.heartbeat.interval.ms": str(int(min(self._session_seconds / 15, 2) * 1000)),
             "process.roles": "broker,controller" if controls else "broker",
             "node.id": str(self.node),
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
