@@ -62,6 +62,8 @@ SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
+    "group.share.heartbeat.interval.ms": "200",  # in which a worker learns what it gets
+    "group.share.min.heartbeat.interval.ms": "200",
     "log.cleaner.dedupe.buffer.size": "2000000",
     "log.cleaner.backoff.ms": "200",
     "log.initial.task.delay.ms": "100",
