@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +48,10 @@ def connected(spill_directory: str) -> duckdb.DuckDBPyConnection:
 
 
 def execute(
-    connection: duckdb.DuckDBPyConnection, statement: str, scans: Mapping[str, Scan]
+    connection: duckdb.DuckDBPyConnection, statement: str, scans: Mapping[str, Scan], *, narrowed: bool = True
 ) -> duckdb.DuckDBPyConnection | None:
-    """Runs a statement, which knows each scan as a table of its name. Planning and running are one transaction, so that now()
-    is the same in both. Returns None for an empty statement."""
+    """Runs a statement, which knows each scan as a table of its name, with the columns alone that it needs where `narrowed`.
+    Planning and running are one transaction, so that now() is the same in both. Returns None for an empty statement."""
     connection.begin()
     try:
         needed = plan(connection, statement, scans)
@@ -60,8 +60,15 @@ def execute(
         connection.begin()
         needed = {}
     for name, scan in scans.items():
-        connection.register(name, needed[name].of(scan) if name in needed else scan)
-    return connection.execute(statement)
+        need = needed.get(name, WHOLE)
+        connection.register(name, need.of(scan) if narrowed else replace(need, columns=None).of(scan))
+    try:
+        return connection.execute(statement)
+    except duckdb.BinderException:
+        if not (narrowed and needed):
+            raise
+    connection.rollback()
+    return execute(connection, statement, scans, narrowed=False)  # it names a column that it does not need
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,9 @@ class Need:
     def of(self, scan: Scan) -> Scan:
         columns = None if self.columns is None else [name for name in scan.names() if name in self.columns]
         return scan.narrowed(columns or ["sequence"] if columns is not None else None, self.bounds)
+
+
+WHOLE = Need(None, EVERYTHING)
 
 
 def plan(connection: duckdb.DuckDBPyConnection, statement: str, scans: Mapping[str, Scan]) -> dict[str, Need]:
@@ -119,18 +129,20 @@ def _needs(connection: duckdb.DuckDBPyConnection, nodes: list[Any], scans: Mappi
 def _need(connection: duckdb.DuckDBPyConnection, info: dict[str, Any], scan: Scan) -> Need:
     names = scan.names()
     if len({name.lower() for name in names}) < len(names):
-        return Need(None, EVERYTHING)  # DuckDB renames columns that differ in case alone. The new names depend on all columns.
-    paths, bounds = [path for path in _listed(info.get("Projections")) if path], EVERYTHING
-    readable = _reads_names(connection, scan)
-    for text in _listed(info.get("Filters")):
+        return WHOLE  # DuckDB renames columns that differ in case alone. The new names depend on all columns.
+    paths, conditions = [path for path in _listed(info.get("Projections")) if path], _listed(info.get("Filters"))
+    # A condition that is checked again after the reading needs columns. DuckDB lists none if it is on a field of a struct.
+    listed = bool(paths) or not any(text.startswith("optional: ") for text in conditions)
+    bounds, readable = EVERYTHING, _reads_names(connection, scan)
+    for text in conditions:
         tree = _tree(connection, text.removeprefix("optional: ")) if readable else None
         if tree is None:
-            return Need(None, EVERYTHING)
+            return WHOLE
         paths += _paths_in(tree)
         bounds = bounds.both(_bounds(tree))
     # `a.b` is the field `b` of a column of structs, or a column.
     columns = [{name for name in names if f"{path}.".startswith(f"{name}.")} for path in paths]
-    return Need(frozenset().union(*columns) if all(columns) else None, bounds)
+    return Need(frozenset().union(*columns) if listed and all(columns) else None, bounds)
 
 
 def _listed(given: Any) -> list[str]:

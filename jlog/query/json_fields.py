@@ -57,8 +57,8 @@ class JsonFields:
         wanted = [field for field in fields if schema.get_field_index(names[field.name]) >= 0]
         parse = _Parser(wanted)
         # The values are read as bytes here, also where the scan wants them as text, or does not want them.
-        own = [field for field in scan.fields if field.name != "value" or field.format == "z"]
-        if wanted and all(field.name != "value" for field in own):
+        own = [field for field in scan.fields if field.name != "value"]
+        if wanted or len(own) < len(scan.fields):
             own.append(FIELDS["value"])
 
         def columns_of(batch: Any) -> pyarrow.RecordBatch:

@@ -99,6 +99,7 @@ def sql_of(chance, depth):
 FORMS = [
     "SELECT {columns} FROM app WHERE {condition}",
     "WITH a AS (FROM app WHERE {condition}) SELECT {columns} FROM a",
+    "WITH a AS (SELECT {columns}, headers FROM app WHERE {condition}) SELECT count(key) FROM a",
     "SELECT {columns} FROM app WHERE sequence IN (SELECT sequence FROM app WHERE {condition})",
     "SELECT {columns} FROM (SELECT {columns} FROM app ORDER BY sequence LIMIT 50) WHERE {condition}",
     "SELECT a.* FROM (SELECT {columns} FROM app WHERE {condition}) a LEFT JOIN (FROM app WHERE {other}) b USING (sequence)",
