@@ -48,10 +48,7 @@ JOURNAL_GAUGES: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "jlog_next_sequence": ("Sequence of the next record.", lambda at: at.next_sequence),
     "jlog_durable_sequence": ("The records before it survive a power loss.", lambda at: at.durable_end),
     "jlog_records": ("Records kept.", lambda at: at.records),
-    "jlog_size_bytes": (
-        "Content of the segment files, once the pre-commit buffer is written there.",
-        lambda at: at.size_bytes,
-    ),
+    "jlog_size_bytes": ("Content of the segment files, once the pre-commit buffer is written there.", lambda at: at.size_bytes),
     "jlog_open_block_bytes": ("Records in the pre-commit buffer alone.", lambda at: at.open_bytes),
     "jlog_segments": ("Segment files.", lambda at: at.segments),
     "jlog_writers": ("Living processes that have it open for writing.", lambda at: at.writers),
@@ -115,14 +112,7 @@ class Collector(_Collector):
             for path in self._paths:
                 found = self._look(path)
                 name = path.encode(errors="backslashreplace").decode()  # a path need not be Unicode, and a label must be
-                _add(
-                    families,
-                    GaugeMetricFamily,
-                    "jlog_up",
-                    "1 when it can be read.",
-                    found is not None,
-                    journal=name,
-                )
+                _add(families, GaugeMetricFamily, "jlog_up", "1 when it can be read.", found is not None, journal=name)
                 if found is not None:
                     _add_journal(families, name, found)
         yield from families.values()

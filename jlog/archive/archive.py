@@ -13,14 +13,7 @@ from typing import Any
 from jlog._core.segments.segment import index_name, segment_name
 from jlog.archive.indexes import index_is_damaged, index_of
 from jlog.archive.local_copy import LocalCopy
-from jlog.archive.manifest import (
-    MANIFEST_BYTES_MAX,
-    ArchivedSegment,
-    describe,
-    from_json,
-    is_whole,
-    manifest_name,
-)
+from jlog.archive.manifest import MANIFEST_BYTES_MAX, ArchivedSegment, describe, from_json, is_whole, manifest_name
 from jlog.archive.places import MANIFEST, META, find, folder_of
 from jlog.archive.store import PART, ArchiveFolder
 from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
@@ -272,8 +265,7 @@ class Archive:
 
     def missing(self, sequence: int, there: int) -> PositionLost:
         return PositionLost(
-            f"{self.url} does not have the records from {sequence} to {there - 1}; seek to {there} to go on",
-            there,
+            f"{self.url} does not have the records from {sequence} to {there - 1}; seek to {there} to go on", there
         )
 
     # --- Taking segments --------------------------------------------------------------------------------------------

@@ -69,10 +69,7 @@ class ArchivedSegment:
         """Says whether no record is missing between the two segments; there may be a gap."""
         if self.previous_segment is None:
             return self.first_sequence == before.end_sequence
-        return (self.previous_segment, self.previous_end_sequence) == (
-            before.first_sequence,
-            before.end_sequence,
-        )
+        return (self.previous_segment, self.previous_end_sequence) == (before.first_sequence, before.end_sequence)
 
     def to_json(self) -> bytes:
         content = {"format": FORMAT, **asdict(self)}
@@ -128,11 +125,7 @@ def describe(segment: Segment, meta: Meta, path: str) -> ArchivedSegment:
         file = header
     size, crc = file_size_and_crc(file.fileno(), segment.size_bytes)
     end, sequence, blocks, latest_us = _walk(file)
-    sound = header is not None and (end, sequence, size) == (
-        segment.size_bytes,
-        segment.end_sequence,
-        segment.size_bytes,
-    )
+    sound = header is not None and (end, sequence, size) == (segment.size_bytes, segment.end_sequence, segment.size_bytes)
     times_us = _times(file, blocks)
     file.close()
     is_first = header is None or header.previous_segment == NONE

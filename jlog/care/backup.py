@@ -24,16 +24,7 @@ from jlog.storage.copying import being_copied, copy_range
 from jlog.storage.ids import copy_ids
 from jlog.storage.meta import BYTES_MAX, DIRECTORIES, Meta, read_meta
 from jlog.storage.meta import NAME as META
-from jlog.system.files import (
-    Directory,
-    naming,
-    naming_its_path,
-    open_file,
-    open_stream,
-    read_small,
-    read_whole,
-    write_whole,
-)
+from jlog.system.files import Directory, naming, naming_its_path, open_file, open_stream, read_small, read_whole, write_whole
 
 UNFINISHED = "next.backup"  # in a copy until it is whole
 TEARS_MAX = 100
@@ -162,10 +153,7 @@ def _open_segment(path: str, meta: Meta) -> tuple[list[Body], BinaryIO]:
         first = bodies[0]
         file = open_stream(os.path.join(path, segment_name(first.segment)))
         again = read_buffer(path, meta.uuid)[0]
-        if first.first_sequence > first.segment or (again.segment, again.offset) == (
-            first.segment,
-            first.offset,
-        ):
+        if first.first_sequence > first.segment or (again.segment, again.offset) == (first.segment, first.offset):
             return bodies, file
         file.close()
 

@@ -46,11 +46,7 @@ def _removable_now(path: str, meta: Meta, retention: Retention) -> list[Segment]
 
 @naming_its_path
 def clean(
-    path: str,
-    *,
-    dry_run: bool = False,
-    deadline: Deadline = NEVER,
-    progress: Callable[[int], None] | None = None,
+    path: str, *, dry_run: bool = False, deadline: Deadline = NEVER, progress: Callable[[int], None] | None = None
 ) -> list[Segment]:
     """Removes the segments that may go, and returns them. A journal with an archive copies each of them there before. The
     positions that allow it, and the new first sequence, are made durable before: a segment that a power loss brings back is
@@ -83,11 +79,7 @@ def _still_removable(path: str, attachment: Attachment, archive: str | None) -> 
 
 
 def _archive_and_remove(
-    path: str,
-    meta: Meta,
-    found: list[Segment],
-    deadline: Deadline,
-    progress: Callable[[int], None] | None,
+    path: str, meta: Meta, found: list[Segment], deadline: Deadline, progress: Callable[[int], None] | None
 ) -> list[Segment]:
     """Archives and removes one segment after the other, so that an interrupted call has freed what it copied. Nobody waits for
     the upload: the table is locked only once the segment is archived, and a segment that is needed again by then stays."""
@@ -131,12 +123,7 @@ def archive_of(path: str, meta: Meta) -> Archive:
 
 
 def archive_sealed(
-    path: str,
-    meta: Meta,
-    archive: Archive,
-    *,
-    deadline: Deadline = NEVER,
-    progress: Callable[[int], None] | None = None,
+    path: str, meta: Meta, archive: Archive, *, deadline: Deadline = NEVER, progress: Callable[[int], None] | None = None
 ) -> Iterator[Segment]:
     """Copies the sealed segments that are not archived yet, oldest first, and yields each that is."""
     sealed = [segment for segment in segments_now(path, meta) if segment.sealed]

@@ -130,12 +130,7 @@ def segment_ends(
 
 
 def _check_segments(
-    path: str,
-    meta: Meta,
-    written_place: tuple[int, int, int] | None,
-    first_retained: int,
-    report: Report,
-    progress: Progress,
+    path: str, meta: Meta, written_place: tuple[int, int, int] | None, first_retained: int, report: Report, progress: Progress
 ) -> None:
     before, reached = None, first_retained
     for name, end in segment_ends(path, meta, written_place, first_retained):
@@ -175,14 +170,7 @@ def _check_link(path: str, meta: Meta, before: int | None, name: int, reached: i
         report.damage.append(Damage(missing, 0, "the segment file is missing", reached, lost))
 
 
-def _check_segment(
-    path: str,
-    meta: Meta,
-    name: int,
-    end: tuple[int, int] | None,
-    report: Report,
-    progress: Progress,
-) -> int:
+def _check_segment(path: str, meta: Meta, name: int, end: tuple[int, int] | None, report: Report, progress: Progress) -> int:
     """Checks one segment, and returns the sequence after its last record."""
     report.segments += 1
     file, error = open_segment(path, name, meta.uuid)

@@ -63,9 +63,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "mirror": ("mirror:mirror", "Mirror to and from Kafka; status, verify."),
         "transform": ("transform:transform", "Change records on their way somewhere else."),
     },
-    "Spark": {
-        "pipeline": ("pipeline:pipeline", "From journals to Parquet, Delta or Iceberg, through Spark."),
-    },
+    "Spark": {"pipeline": ("pipeline:pipeline", "From journals to Parquet, Delta or Iceberg, through Spark.")},
     "libjlog": {
         "import": ("libjlog:import_libjlog", "Import a journal of libjlog."),
         "export": ("libjlog:export_libjlog", "Export a journal to libjlog."),

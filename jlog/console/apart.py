@@ -46,10 +46,7 @@ class Refused(Exception):
 async def process(module: str, asked: dict[str, Any]) -> AsyncIterator[asyncio.subprocess.Process]:
     """Starts the module, which calls serve(), and ends it at the end of the block."""
     found = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_BYTES,
+        *(sys.executable, "-m", module), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_BYTES
     )
     try:
         assert found.stdin is not None

@@ -81,13 +81,7 @@ def remark(at: jlog.Position) -> str:
 
 def segments(journal: jlog.Journal, first: int) -> str:
     found = journal.segments()[::-1]
-    columns = (
-        ("first sequence", "number"),
-        ("records", "number"),
-        ("bytes", "number"),
-        ("begun, UTC", "time"),
-        ("", ""),
-    )
+    columns = (("first sequence", "number"), ("records", "number"), ("bytes", "number"), ("begun, UTC", "time"), ("", ""))
     rows = [
         [
             f"{one.first_sequence:,}",

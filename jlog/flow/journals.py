@@ -142,8 +142,7 @@ class JournalSource:
         what = f"{path}: retention has removed records {sequence} to {first - 1} before they were moved"
         if not self._skip_missing:
             raise PositionLost(
-                f"{what}; --skip-missing goes on at {first}, and a subscriber keeps what it has not read",
-                first,
+                f"{what}; --skip-missing goes on at {first}, and a subscriber keeps what it has not read", first
             ) from None
         self.missing += first - sequence
         self._on_event(f"{what}; going on at {first}")
@@ -161,9 +160,7 @@ class JournalSource:
 
     def source_positions(self) -> SourcePosition:
         epoch = self._journal.epochs()[-1][0]
-        found: SourcePosition = {
-            self._journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin},
-        }
+        found: SourcePosition = {self._journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin}}
         if self._for_standby:
             found[about_part(self._journal.uuid)] = self._about_journal()
         return found

@@ -58,11 +58,7 @@ class Comparison:
 
 @at_once()
 def verify(
-    journal: str | os.PathLike[str],
-    url: str,
-    *,
-    config: Config = None,
-    config_file: str | os.PathLike[str] | None = None,
+    journal: str | os.PathLike[str], url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None
 ) -> Comparison:
     """Compares the records that were moved between the two, in either direction. Headers that begin with jlog.kafka. do not
     count.

@@ -74,10 +74,7 @@ class Pair:
 
 @at_once()
 def find_pair(
-    journal: str | os.PathLike[str],
-    url: str,
-    config: Config = None,
-    config_file: str | os.PathLike[str] | None = None,
+    journal: str | os.PathLike[str], url: str, config: Config = None, config_file: str | os.PathLike[str] | None = None
 ) -> Pair:
     """Finds the flow. Raises JournalError where nothing was ever moved between the two."""
     at = parse(url)
@@ -110,11 +107,7 @@ def find_pair(
 
 @at_once()
 def status(
-    journal: str | os.PathLike[str],
-    url: str,
-    *,
-    config: Config = None,
-    config_file: str | os.PathLike[str] | None = None,
+    journal: str | os.PathLike[str], url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None
 ) -> Status:
     """Returns the progress of the mirror or capture between the two, which may be running. Raises JournalError where there is
     none."""

@@ -34,12 +34,7 @@ class PartPosition:
 
 @at_once()
 def positions(
-    source: Url,
-    sink: Url,
-    *,
-    name: str | None = None,
-    config: Config = None,
-    config_file: str | os.PathLike[str] | None = None,
+    source: Url, sink: Url, *, name: str | None = None, config: Config = None, config_file: str | os.PathLike[str] | None = None
 ) -> list[PartPosition]:
     """Lists where the flow between the two goes on, part by part. The flow may be running. Each end is the path of a journal or
     the URL of a topic; a source may also be several topics or patterns. Returns nothing where nothing was ever moved.

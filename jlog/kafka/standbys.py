@@ -53,14 +53,7 @@ class Standby(Flow):
         jlog.kafka.Standby("kafka://localhost:9092/orders", "/var/lib/orders").run()                  # on the other
     """
 
-    def __init__(
-        self,
-        url: str,
-        journal: str | os.PathLike[str],
-        *,
-        of: str | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, url: str, journal: str | os.PathLike[str], *, of: str | None = None, **options: Any) -> None:
         wrong = sorted({"function", "refused", "dead_letter", "rate"} & options.keys())
         if wrong:
             raise TypeError(f"a standby has every record as it is: {wrong[0]} is not an option of it")

@@ -279,12 +279,7 @@ class Pipeline:
         ]
 
     def _query(
-        self,
-        name: str,
-        frame: DataFrame,
-        checkpoint: Checkpoint,
-        tables: Tables,
-        process: Callable[[DataFrame, int], None],
+        self, name: str, frame: DataFrame, checkpoint: Checkpoint, tables: Tables, process: Callable[[DataFrame, int], None]
     ) -> StreamingQuery:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

@@ -31,11 +31,7 @@ from jlog.system.files import is_there, naming_its_path
 
 @naming_its_path
 def repair(
-    path: str,
-    *,
-    dry_run: bool = False,
-    progress: Progress = lambda _: None,
-    deadline: Deadline = NEVER,
+    path: str, *, dry_run: bool = False, progress: Progress = lambda _: None, deadline: Deadline = NEVER
 ) -> RepairReport:
     """Raises JournalLocked while any process writes or copies, or where it is being opened or cleaned until the deadline;
     SubscriberBusy while a subscriber reads; JournalNotFound where nothing is left of a journal."""

@@ -18,12 +18,7 @@ _CANNOT = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPER
 
 
 def copy_range(
-    source: int,
-    start: int,
-    end: int,
-    target: int,
-    at: int,
-    progress: Callable[[int], object] = lambda _: None,
+    source: int, start: int, end: int, target: int, at: int, progress: Callable[[int], object] = lambda _: None
 ) -> None:
     """Copies the bytes of the descriptor `source` from `start` to `end`, to offset `at` of `target`. Copies less where the file
     ends before."""

@@ -148,10 +148,7 @@ def segments_of(
     where a segment ends. `buffered_bytes` are added to the open one."""
     for name, following in zip(names, [*names[1:], None], strict=True):
         if following is None:
-            end_offset, end_sequence = (
-                written_place[1],
-                written_place[2] if next_sequence is None else next_sequence,
-            )
+            end_offset, end_sequence = (written_place[1], written_place[2] if next_sequence is None else next_sequence)
         else:
             end_offset, end_sequence, _ = segment_end(path, name, following, meta.uuid)
         yield Segment(

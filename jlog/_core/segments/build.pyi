@@ -1,10 +1,5 @@
 def segment_header(
-    uuid: bytes,
-    epoch: int,
-    first_sequence: int,
-    previous: tuple[int, int, int] | None,
-    created_us: int,
-    replacements: int,
+    uuid: bytes, epoch: int, first_sequence: int, previous: tuple[int, int, int] | None, created_us: int, replacements: int
 ) -> bytes: ...
 def moved_block(block: bytes, uuid: bytes, segment: int, offset: int) -> bytes: ...
 def encode_block(

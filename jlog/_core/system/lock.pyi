@@ -37,13 +37,7 @@ class LockFile:
     def is_held(self, start: int, size: int = 1) -> bool: ...
     def holders(self, start: int, size: int = 1) -> str: ...
     def held(
-        self,
-        start: int,
-        size: int = 1,
-        *,
-        deadline: Deadline = ...,
-        what: str = "it",
-        mutex: Mutex | None = None,
+        self, start: int, size: int = 1, *, deadline: Deadline = ..., what: str = "it", mutex: Mutex | None = None
     ) -> AbstractContextManager[None]: ...
 
 @disjoint_base

@@ -56,14 +56,7 @@ NAMES = [contest.name for contest in CONTESTS]
     help=f"Only this line; may be repeated. One of {', '.join(NAMES)}.",
 )
 @json_option
-def bench(
-    records: int | None,
-    value_bytes: int,
-    rounds: int,
-    directory: str,
-    only: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def bench(records: int | None, value_bytes: int, rounds: int, directory: str, only: tuple[str, ...], as_json: bool) -> None:
     """Measure how fast records are appended and read on this machine, disk and file system.
 
     Each line is measured in turns with the same work on a plain file of length-prefixed values, so that other work of

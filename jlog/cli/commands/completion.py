@@ -7,14 +7,7 @@ import re
 from typing import Any
 
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    FishComplete,
-    ShellComplete,
-    ZshComplete,
-    split_arg_string,
-)
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete, split_arg_string
 
 VARIABLE = "_JLOGTOOL_COMPLETE"
 

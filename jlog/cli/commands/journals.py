@@ -24,14 +24,7 @@ from jlog.cli.arguments.topics import size_options, take_making, topic_settings
 from jlog.cli.commands.options import journal_options
 from jlog.cli.exits import FAILED
 from jlog.cli.terminal.figures import human_bytes
-from jlog.cli.terminal.output import (
-    complain,
-    in_words,
-    json_option,
-    print_fields,
-    print_json,
-    print_table,
-)
+from jlog.cli.terminal.output import complain, in_words, json_option, print_fields, print_json, print_table
 from jlog.errors import JournalError, JournalNotFound
 from jlog.urls import create_journal, delete_journal, list_topics, open_journal
 

@@ -51,9 +51,7 @@ mirror.add_command(positions)
 @click.argument("topic")
 @click.option("--subscriber", metavar="NAME", default="", help="Subscriber of JOURNAL.  [default: kafka:TOPIC]")
 @click.option(
-    "--read-only",
-    is_flag=True,
-    help="Use no subscriber and write nothing to the journal: mirror only synced records.",
+    "--read-only", is_flag=True, help="Use no subscriber and write nothing to the journal: mirror only synced records."
 )
 @key_option
 @refused_options
@@ -61,14 +59,7 @@ mirror.add_command(positions)
 @click.option("--sequence-header", is_flag=True, help="Give each message its record's sequence, as jlog.kafka.sequence.")
 @click.option("--standby", is_flag=True, help="Send what `mirror standby` needs to keep the same journal on another host.")
 @flow_options
-def to_kafka(
-    journal: str,
-    topic: str,
-    read_only: bool,
-    subscriber: str,
-    dead_letter: str | None,
-    **options: Any,
-) -> None:
+def to_kafka(journal: str, topic: str, read_only: bool, subscriber: str, dead_letter: str | None, **options: Any) -> None:
     """Mirror JOURNAL to TOPIC, which is created if there is none, and follow.
 
     Each record becomes one message with value, key, headers and time, exactly once for consumers that read committed.
@@ -99,11 +90,7 @@ def to_kafka(
         return
     own = {name: options.pop(name) for name in ("key", "refused", "sequence_header", "standby")} | making
     own["dead_letter"] = dead_letter_place(own["refused"], dead_letter, topic)
-    run(
-        f"{journal} to {topic}",
-        lambda **given: module.Mirror(journal, topic, subscriber=name, **own, **given),
-        options,
-    )
+    run(f"{journal} to {topic}", lambda **given: module.Mirror(journal, topic, subscriber=name, **own, **given), options)
 
 
 @mirror.command("from-kafka", short_help="Capture topics into a journal.")

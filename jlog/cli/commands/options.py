@@ -32,16 +32,8 @@ def journal_options(command: Callable[..., None]) -> Callable[..., None]:
         "each append is in the segment file when it returns.  [new journal: 128K]",
     )
     @click.option("--compression", type=click.Choice(COMPRESSIONS), help="Compression of the blocks.  [new journal: none]")
-    @click.option(
-        "--segment-bytes",
-        type=SIZE,
-        help="Size at which the journal rolls, 4K to 1T.  [new journal: 64M]",
-    )
-    @click.option(
-        "--roll",
-        type=click.Choice(ROLLS),
-        help="Also roll at these times, in UTC.  [new journal: never]",
-    )
+    @click.option("--segment-bytes", type=SIZE, help="Size at which the journal rolls, 4K to 1T.  [new journal: 64M]")
+    @click.option("--roll", type=click.Choice(ROLLS), help="Also roll at these times, in UTC.  [new journal: never]")
     @click.option(
         "--sync",
         type=click.Choice(SYNCS),

@@ -63,13 +63,7 @@ def list_positions(source: str, sink: str, name: str | None, as_json: bool) -> N
 @topic_settings
 @json_option
 def set_position(
-    source: str,
-    sink: str,
-    at: tuple[str, ...],
-    subscriber: str | None,
-    read_only: bool,
-    name: str | None,
-    as_json: bool,
+    source: str, sink: str, at: tuple[str, ...], subscriber: str | None, read_only: bool, name: str | None, as_json: bool
 ) -> None:
     """Set where the next run goes on, once, whatever was moved before. Stop the mirror first.
 

@@ -14,13 +14,7 @@ import jlog
 from jlog.cli.arguments.parameters import journal_argument
 from jlog.cli.terminal import figures
 from jlog.cli.terminal.figures import human_bytes
-from jlog.cli.terminal.output import (
-    json_option,
-    print_fields,
-    print_json,
-    print_table,
-    stdout_is_gone,
-)
+from jlog.cli.terminal.output import json_option, print_fields, print_json, print_table, stdout_is_gone
 from jlog.cli.terminal.sampling import Rates, alarm_of, rates
 
 if TYPE_CHECKING:

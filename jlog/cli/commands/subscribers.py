@@ -8,14 +8,7 @@ import click
 
 import jlog
 from jlog.cli.arguments.groups import Group
-from jlog.cli.arguments.parameters import (
-    CHECKPOINT,
-    POSITION,
-    SUBSCRIBER,
-    PositionArgument,
-    checked,
-    journal_or_topic_argument,
-)
+from jlog.cli.arguments.parameters import CHECKPOINT, POSITION, SUBSCRIBER, PositionArgument, checked, journal_or_topic_argument
 from jlog.cli.terminal.output import json_option, print_json, print_table
 from jlog.urls import open_journal
 

@@ -20,15 +20,7 @@ from jlog.cli.arguments.parameters import (
 )
 from jlog.cli.records.formats import Format, Formatter, format_options
 from jlog.cli.records.matching import Match, grep_options
-from jlog.cli.records.past_damage import (
-    LOOK_EVERY,
-    Reading,
-    gaps_of,
-    open_reader,
-    seek_kept,
-    sequence_at,
-    sequence_before,
-)
+from jlog.cli.records.past_damage import LOOK_EVERY, Reading, gaps_of, open_reader, seek_kept, sequence_at, sequence_before
 from jlog.cli.records.replay import pace_option, write_records
 from jlog.cli.terminal.output import binary_stdout, complain, stdout_is_gone
 from jlog.errors import PositionLost

@@ -6,13 +6,7 @@ from typing import Any
 
 import click
 
-from jlog.cli.arguments.flows import (
-    dead_letter_place,
-    flow_options,
-    journal_sink_options,
-    key_option,
-    refused_options,
-)
+from jlog.cli.arguments.flows import dead_letter_place, flow_options, journal_sink_options, key_option, refused_options
 from jlog.cli.arguments.parameters import checked
 from jlog.cli.arguments.topics import kafka, making_options, take_making
 from jlog.cli.commands.mirror import print_plan, run

@@ -137,11 +137,7 @@ def time_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--time-field", metavar="NAME", help="A line is a JSON object, whose field NAME is its time.")
     @functools.wraps(command)
     def with_times(
-        *arguments: Any,
-        time_format: str | None,
-        time_regex: re.Pattern[bytes] | None,
-        time_field: str | None,
-        **options: Any,
+        *arguments: Any, time_format: str | None, time_regex: re.Pattern[bytes] | None, time_field: str | None, **options: Any
     ) -> None:
         if time_regex is not None and time_field is not None:
             raise click.UsageError("--time-regex and --time-field do not go together")

@@ -84,13 +84,7 @@ class Screen:
 
     def _take(self) -> None:
         self._modes = termios.tcgetattr(sys.stdin.fileno())
-        self._live = Live(
-            console=self._console,
-            screen=True,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         tty.setcbreak(sys.stdin.fileno())
         self._live.start()
 

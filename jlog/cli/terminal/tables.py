@@ -93,12 +93,7 @@ SUBSCRIBERS: tuple[Column[SubscriberRow], ...] = (
     Column("LAG", 8, lambda row: count(row.at.lag), lambda row: row.at.lag, "l"),
     Column("LAG/S", 7, lambda row: change(row.grown), lambda row: row.grown, "m", dropped=3),
     Column(
-        "OLDEST",
-        6,
-        lambda row: span(row.at.oldest_unread_seconds),
-        lambda row: row.at.oldest_unread_seconds,
-        "o",
-        dropped=2,
+        "OLDEST", 6, lambda row: span(row.at.oldest_unread_seconds), lambda row: row.at.oldest_unread_seconds, "o", dropped=2
     ),
     Column("IDLE", 6, lambda row: span(row.at.idle_seconds), lambda row: row.at.idle_seconds, "i", from_width=90, dropped=1),
     Column("HELD", 9, lambda row: size(row.at.held_bytes), lambda row: row.at.held_bytes, "h", dropped=4),

@@ -43,12 +43,7 @@ class Claims:
         if self._has_claimed:
             self.check()
             return
-        claim = {
-            "instance": self._instance,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "since": int(time.time()),
-        }
+        claim = {"instance": self._instance, "host": socket.gethostname(), "pid": os.getpid(), "since": int(time.time())}
         failed: list[Any] = []
         # Successes are not reported (delivery.report.only.error). A timeout that is given is for the mirror's records.
         conf = self._settings.for_producer(linger_ms=0, message_timeout_ms=round(ANSWER_SECONDS * 1000))

@@ -83,12 +83,7 @@ LEADER_UNKNOWN = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
 )
-TIMED_OUT = (
-    KafkaError._TIMED_OUT,
-    KafkaError._TIMED_OUT_QUEUE,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-)
+TIMED_OUT = (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
 def may_pass(error: Exception) -> bool:
@@ -149,20 +144,13 @@ def as_ours(error: KafkaException, what: str, settings: Settings, needs: str = "
 
 
 def _next(code: int, needs: str) -> str:
-    if code in (
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.UNSUPPORTED_SASL_MECHANISM,
-    ):
+    if code in (KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM):
         return "look at security.protocol and sasl.*"
     if code == KafkaError._SSL:
         return "look at security.protocol and ssl.*"
     if code == KafkaError._INVALID_ARG:
         return "look at the settings given with -X, --config and JLOG_KAFKA_*"
-    if code in (
-        KafkaError.UNSUPPORTED_VERSION,
-        KafkaError._UNSUPPORTED_FEATURE,
-        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    ):
+    if code in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT):
         return "the brokers are too old for it"
     return not_allowed(needs)
 

@@ -175,14 +175,7 @@ class Settings:
         for name, bound in BOUNDED_BY.items():
             if name in presets and bound in given:
                 presets[name] = min(presets[name], int(given[bound]))
-        return {
-            **presets,
-            **given,
-            **named,
-            "bootstrap.servers": self.servers,
-            "error_cb": self._note,
-            "logger": LOGGER,
-        }
+        return {**presets, **given, **named, "bootstrap.servers": self.servers, "error_cb": self._note, "logger": LOGGER}
 
     def _note(self, error: Any) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # follows the error that says why

@@ -25,14 +25,7 @@ class Stream:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        topic: str,
-        partition: int,
-        first: int,
-        end: int,
-        stop: Stop | None = None,
-        **how: Any,
+        self, settings: Settings, topic: str, partition: int, first: int, end: int, stop: Stop | None = None, **how: Any
     ) -> None:
         self._settings = settings
         self._place = TopicPartition(topic, partition, first)

@@ -60,14 +60,7 @@ class Transactions:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        cluster: Cluster,
-        stop: Stop,
-        *,
-        topic: str,
-        table: str,
-        check_topic: Callable[[str], None],
+        self, settings: Settings, cluster: Cluster, stop: Stop, *, topic: str, table: str, check_topic: Callable[[str], None]
     ) -> None:
         self._settings = settings
         self._cluster = cluster

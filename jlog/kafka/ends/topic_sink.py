@@ -146,11 +146,7 @@ class TopicSink:
 
     def _own_row(self, source_positions: SourcePosition, topic: Topic) -> dict[str, Any]:
         """Returns what the sink itself stores with the source position."""
-        sink = source_positions.get(SINK) or {
-            "topic_id": topic.id,
-            "begin": self.cluster.end_offsets(topic),
-            "placing": [],
-        }
+        sink = source_positions.get(SINK) or {"topic_id": topic.id, "begin": self.cluster.end_offsets(topic), "placing": []}
         by = self.settings.partitioner if self._partition is None else self._partition
         placing = {"partitions": topic.partitions, "by": by}
         if not sink["placing"] or {**sink["placing"][-1], **placing} != sink["placing"][-1]:

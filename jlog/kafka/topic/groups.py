@@ -8,14 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import (
-    OFFSET_INVALID,
-    Consumer,
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_INVALID, Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
 from jlog.errors import SubscriberBusy
 from jlog.flow.ends import Retry

@@ -33,13 +33,7 @@ ROLL_MS = {"minutely": 60_000, "hourly": 3_600_000, "daily": 86_400_000, "weekly
 class TopicJournal:
     """The partition that a kafka:// URL names, with the methods of jlog.Journal to look at it and to keep its positions."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        config: Config = None,
-        config_file: str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None) -> None:
         with at_once():
             self._partition = Partition(url, config, config_file)
 

@@ -66,8 +66,7 @@ def _source(name: str, path: str, archive: bool | str) -> SparkSource:
         return SparkArchive(name, path)
     if not _is_journal(path):
         raise JournalNotFound(
-            f"there is no journal at {path} on {socket.gethostname()}, where Spark's driver runs; {_what_is_below(path)}",
-            path,
+            f"there is no journal at {path} on {socket.gethostname()}, where Spark's driver runs; {_what_is_below(path)}", path
         )
     known = archive if archive is not True else archive_of(path, True) is not None
     return SparkJournal(name, path, known)

@@ -299,10 +299,7 @@ def _context() -> TaskContext:
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return sorted(
-        (part for part in messages if isinstance(part, Staged)),
-        key=lambda part: part.partition,
-    )
+    return sorted((part for part in messages if isinstance(part, Staged)), key=lambda part: part.partition)
 
 
 # --- Appending ------------------------------------------------------------------------------------------------------

@@ -71,13 +71,7 @@ class Staging:
     journal's, for several may stage there."""
 
     def __init__(
-        self,
-        journal: str,
-        uuid: str,
-        query: str,
-        directory: str | None,
-        compression: str,
-        segment_bytes: int,
+        self, journal: str, uuid: str, query: str, directory: str | None, compression: str, segment_bytes: int
     ) -> None:
         self.journal = journal
         self._uuid = uuid
