@@ -217,10 +217,13 @@ class Cluster:
         if partitions < 1:
             raise ValueError(f"a topic must have at least 1 partition, not {partitions}")
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config))
-        answers = self.ask("create_topics", [new])
-        created = self._unless(
-            answers[name], f"creating topic {name}", KafkaError.TOPIC_ALREADY_EXISTS, f"Create on topic {name}"
-        )
+        answers, created = self.ask("create_topics", [new]), True
+        try:
+            self.answer(answers[name], f"creating topic {name}", needs=f"Create on topic {name}")
+        except Retry as error:
+            if error.code != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            created = False
         self._when_known(name)
         return created
 
@@ -232,23 +235,12 @@ class Cluster:
             if found is not None:
                 return found
             if time.monotonic() > until:
-                text = f"{self.settings.servers}: creating topic {name}: no broker knows it yet"
-                raise unsettled(text)
+                raise unsettled(f"{self.settings.servers}: creating topic {name}: no broker knows it yet")
             self._stop.wait(0.05)
 
     def delete(self, name: str) -> None:
         answers = self.ask("delete_topics", [name])
         self.answer(answers[name], f"deleting topic {name}", needs=f"Delete on topic {name}")
-
-    def _unless(self, future: Any, what: str, code: int, needs: str) -> bool:
-        """Returns False where the request failed with this code, which is as good."""
-        try:
-            self.answer(future, what, needs=needs)
-        except Retry as error:
-            if error.code == code:
-                return False
-            raise
-        return True
 
     def config(self, name: str) -> dict[str, str]:
         """Returns the settings of a topic, with the brokers' defaults; nothing where this user may not ask."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
-from jlog.errors import SubscriberBusy
+from jlog.errors import SubscriberBusy, SubscriberNotFound
 from jlog.flow.ends import Retry
 from jlog.kafka.client.cluster import ANSWER_SECONDS
 from jlog.kafka.client.errors import BrokerError, is_without_group, told
@@ -50,6 +50,10 @@ def busy(partition: Partition, name: str, why: str = "") -> SubscriberBusy:
         f"{partition.url}: subscriber {name!r} is read by another{why}, which has its name alone until it closes; after a "
         f"crash it is free within {SESSION_SECONDS} s"
     )
+
+
+def not_found(partition: Partition, name: str, there: Iterable[str]) -> SubscriberNotFound:
+    return SubscriberNotFound(f"{partition.url} has no subscriber {name!r}; there: {', '.join(there) or 'none'}")
 
 
 # --- Positions ------------------------------------------------------------------------------------------------------

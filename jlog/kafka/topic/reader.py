@@ -87,8 +87,7 @@ class TopicReader(Opened):
     def _subscribe(self, name: str, start: Start, create: bool) -> int:
         found = groups.committed(self._consumer, self._partition, name)
         if found is None and not create:
-            there = ", ".join(groups.subscribers_of(self._partition)) or "none"
-            raise SubscriberNotFound(f"{self._url} has no subscriber {name!r}; there: {there}")
+            raise groups.not_found(self._partition, name, groups.subscribers_of(self._partition))
         offset = found
         if offset is None:
             check_new_name(name, "subscriber")
@@ -140,8 +139,7 @@ class TopicReader(Opened):
         due."""
         if not self._buffer or self._buffer[0] is not message:
             return False
-        self._buffer.popleft()
-        self._position = message.offset() + 1
+        self._pass([message])
         return True
 
     async def follow_async(self, timeout: float | None = None, *, pace: float | None = None) -> AsyncIterator[KafkaRecord]:
@@ -166,16 +164,25 @@ class TopicReader(Opened):
                 there = self._get(0) or self._catch_up(self._partition.end())
             if not there and timeout != 0:
                 self._wait(timeout)
-        found: list[Any] = []
-        size = 0
-        while self._buffer and len(found) < max_records:
-            size += len(self._buffer[0])
-            if found and size > max_bytes:
-                break
-            found.append(self._buffer.popleft())
-        if found:
-            self._position = found[-1].offset() + 1
+        found = self._buffered(max_records, max_bytes)
+        self._pass(found)
         return KafkaBatch(found, self._decoder)
+
+    def _buffered(self, max_records: int, max_bytes: int, end: float = float("inf")) -> list[Any]:
+        """Returns the next messages before `end`, which stay in the buffer: no more than these, but one at least."""
+        found: list[Any] = []
+        for message in islice(self._buffer, max_records):
+            max_bytes -= len(message)
+            if message.offset() >= end or (found and max_bytes < 0):
+                break
+            found.append(message)
+        return found
+
+    def _pass(self, messages: Sequence[Any]) -> None:
+        """Moves after these messages, which are the next ones."""
+        for message in messages:
+            self._buffer.popleft()
+            self._position = message.offset() + 1
 
     def __arrow_c_schema__(self) -> CapsuleType:
         return schema_of(fields_of())
@@ -204,18 +211,11 @@ class TopicReader(Opened):
     def _columns_up_to(self, end: int, fields: tuple[Field, ...], max_records: int, max_bytes: int) -> ArrowBatch | None:
         if self._position >= end or not (self._buffer or self._catch_up(end)):
             return None
-        found: list[Any] = []
-        for message in islice(self._buffer, max_records):
-            max_bytes -= len(message)
-            if message.offset() >= end or (found and max_bytes < 0):
-                break
-            found.append(message)
+        found = self._buffered(max_records, max_bytes, end)
         if not found:
             return None
         columns = columns_of(KafkaBatch(found), fields, self._url)
-        for _ in found:
-            self._buffer.popleft()
-        self._position = found[-1].offset() + 1
+        self._pass(found)
         return columns
 
     def read_backward(self, max_records: int) -> list[KafkaRecord]:

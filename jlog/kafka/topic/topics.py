@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import datetime
 from typing import Any
 
-from jlog.errors import CheckpointNotFound, JournalExists, SubscriberExists, SubscriberNotFound
+from jlog.errors import JournalExists, SubscriberExists
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import is_ours
@@ -140,7 +140,7 @@ class TopicJournal:
         if name in there:
             raise SubscriberExists(f"{self.path} already has a subscriber {name!r}; remove it, or choose another name")
         if copy_of is not None and copy_of not in there:
-            raise self._no_subscriber(copy_of, there)
+            raise groups.not_found(self._partition, copy_of, there)
         self._commit(name, there[copy_of] if copy_of is not None else self._partition.kept(self._partition.find(start)))
 
     @at_once()
@@ -166,12 +166,8 @@ class TopicJournal:
 
     @at_once()
     def remove_checkpoint(self, name: str) -> None:
-        check_name(name, "checkpoint")
-        checkpoints = self._partition.checkpoints()
-        there = checkpoints.all()
-        if name not in there:
-            raise CheckpointNotFound(f"{self.path} has no checkpoint {name!r}; there: {', '.join(there) or 'none'}")
-        checkpoints.remove(name)
+        self._partition.checkpoint(name)  # raises where there is none
+        self._partition.checkpoints().remove(name)
 
     def _commit(self, name: str, offset: int) -> None:
         with closing(groups.consumer_of(self._partition, name)) as consumer:
@@ -181,12 +177,9 @@ class TopicJournal:
         check_name(name, "subscriber")
         there = groups.subscribers_of(self._partition)
         if name not in there:
-            raise self._no_subscriber(name, there)
+            raise groups.not_found(self._partition, name, there)
         if groups.is_busy(self._partition, name):
             raise groups.busy(self._partition, name, " Reader")
-
-    def _no_subscriber(self, name: str, there: dict[str, int]) -> SubscriberNotFound:
-        return SubscriberNotFound(f"{self.path} has no subscriber {name!r}; there: {', '.join(there) or 'none'}")
 
 
 def topic_config(
