@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
 from jlog.pipeline.tables.files import Files
+from jlog.spark.writing.driver import parent_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,7 +98,7 @@ def _sights(spark: SparkSession, proofs: list[str]) -> set[Sight]:
 
 def _sight(proof: str) -> Sight:
     """Runs in a task."""
-    host, process = socket.gethostname(), _java_process()
+    host, process = socket.gethostname(), parent_of(os.getppid())  # Java has started this Python worker's daemon
     sees_driver = os.path.exists(os.path.join(proof, "driver"))
     name: str | None = f"{host}-{process}"
     try:
@@ -108,12 +109,6 @@ def _sight(proof: str) -> Sight:
     if not sees_driver:  # nobody else removes it there
         shutil.rmtree(proof, ignore_errors=True)
     return Sight(host, process, proof, sees_driver, name)
-
-
-def _java_process() -> int:
-    """Returns the process that has started this Python worker's daemon."""
-    with open(f"/proc/{os.getppid()}/stat", encoding="utf-8") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
 
 
 def _touch(path: str) -> None:

@@ -16,8 +16,8 @@ from jlog.errors import JournalNotFound
 from jlog.reading.archived_records import ArchivedRecords
 from jlog.reading.sources import in_columns
 from jlog.record import fields_of
-from jlog.spark.reading.options import EARLIEST, LATEST, Bound
-from jlog.spark.reading.spark_journal import lost
+from jlog.spark.reading.options import EARLIEST, Bound
+from jlog.spark.reading.spark_journal import lost, up_to
 
 if TYPE_CHECKING:
     import pyarrow
@@ -120,17 +120,10 @@ class SparkArchive:
 
     def find(self, bound: Bound, end: int) -> int:
         """Returns the sequence that a bound means. Raises ValueError for one beyond the end."""
-        if bound == EARLIEST:
-            return self.first_sequence()
-        if bound == LATEST:
-            return end
         if isinstance(bound, datetime):
             assert self._archive is not None
             return min(end, self._archive.find(bound))
-        assert isinstance(bound, int)
-        if bound > end:
-            raise ValueError(f"{self.path} ends at sequence {end}; {bound} is beyond it")
-        return bound
+        return self.first_sequence() if bound == EARLIEST else up_to(self.path, bound, end)
 
     def segments_between(self, sequence: int, end: int) -> list[ArchivedSegment]:
         """Returns the segments from this sequence up to `end`, oldest first."""

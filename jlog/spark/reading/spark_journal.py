@@ -103,18 +103,11 @@ class SparkJournal:
     def find(self, bound: Bound, end: int) -> int:
         """Returns the sequence that a bound means. Raises PositionLost if retention has removed it, ValueError for one beyond
         the end."""
-        if bound == EARLIEST:
-            return self.first_sequence()
-        if bound == LATEST:
-            return end
         if isinstance(bound, datetime):
             with jlog.Reader(self.path, archive=self.archive) as reader:
                 reader.seek(bound)
                 return min(end, reader.position)
-        assert isinstance(bound, int)
-        if bound > end:
-            raise ValueError(f"{self.path} ends at sequence {end}; {bound} is beyond it")
-        return bound
+        return self.first_sequence() if bound == EARLIEST else up_to(self.path, bound, end)
 
     def segments_between(self, sequence: int, end: int) -> list[Segment | ArchivedSegment]:
         """Lists the segments from this sequence up to `end`, oldest first."""
@@ -150,6 +143,16 @@ class SparkJournal:
             return 0, "it was replaced by an older copy"
         parts = [first for _, first in meta.epochs[known.index(source_position["epoch"]) + 1 :][:1]]
         return min([*parts, end]), "it has lost its tail, or is another copy"
+
+
+def up_to(path: str, bound: Bound, end: int) -> int:
+    """Returns the end, or a sequence that is not beyond it."""
+    if bound == LATEST:
+        return end
+    assert isinstance(bound, int)
+    if bound > end:
+        raise ValueError(f"{path} ends at sequence {end}; {bound} is beyond it")
+    return bound
 
 
 def lost(path: str, start: int, there: int) -> PositionLost:

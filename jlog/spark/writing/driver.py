@@ -22,7 +22,7 @@ def has_local_master() -> bool:
         arguments = _arguments(process)
         if any(argument.startswith(MAIN_CLASSES) for argument in arguments):
             return master_of(arguments, os.environ.get("SPARK_CONF_DIR")).startswith("local")
-        process = _parent(process)
+        process = parent_of(process)
     return True
 
 
@@ -68,7 +68,8 @@ def _arguments(process: int) -> list[str]:
         return []
 
 
-def _parent(process: int) -> int:
+def parent_of(process: int) -> int:
+    """Returns the process that has started this one; 0 where it has ended."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])

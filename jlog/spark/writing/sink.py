@@ -70,7 +70,8 @@ class StagingSink:
                 f"'update'. To begin anew, remove it first: jlog.Journal.delete({self.path!r})"
             )
         self.writer_options = _writer_options(given)
-        self._directory = _absolute(given.get("stagingdirectory"))
+        directory = given.get("stagingdirectory")
+        self._directory = None if directory is None else os.path.abspath(directory)
         self._adopts = _flag("adopt", given.get("adopt", "false"))
         journal = _open(self.path, self.writer_options, given.get("create"))
         self._uuid = journal.uuid
@@ -228,10 +229,6 @@ def _path(path: str) -> str:
     if path.lower().startswith("file:"):
         path = path_of_file(path, path[len("file:") :])
     return journal_path(path)
-
-
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else os.path.abspath(path)
 
 
 def _writer_options(given: Mapping[str, str]) -> dict[str, Any]:
