@@ -25,7 +25,7 @@ from jlog._core.buffer.page cimport (
 from jlog._core.buffer.publish cimport jlog_block_base, jlog_block_crc, jlog_now_or_floor_us, jlog_publish
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_room, jlog_is_full, jlog_may_append, jlog_period_is_over
 from jlog._core.system.atomic cimport jlog_store_release
-from jlog._core.system.clock cimport jlog_clock_us, jlog_now_us
+from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us, jlog_now_us
 from jlog._core.append.roll cimport ingest, has_records, replace, roll, state_is_newer
 
 cdef extern from "Python.h" nogil:
@@ -35,7 +35,6 @@ cdef extern from "Python.h" nogil:
 
 
 cdef enum:
-    CLOCK_REALTIME = 0
     STATE_SEGMENT_BYTES_MIN = 4 << 20  # several times the size of the largest live state, even one with many small keys
 
 

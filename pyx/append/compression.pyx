@@ -7,14 +7,13 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from jlog._core.format.format cimport jlog_crc32c
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_body, jlog_page, jlog_slot, jlog_word_used
 from jlog._core.system.atomic cimport jlog_full_fence, jlog_futex_wait, jlog_load_acquire
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_MONOTONIC, jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.format.lz4 cimport compressed_or_none
 from jlog._core.process.operation cimport APPEND, ROLL, Append, Operation
 from jlog._core.process.process cimport WritingProcess
 
 cdef enum:
-    CLOCK_MONOTONIC = 1
     PATIENCE_BYTES_PER_US = 100  # the slowest speed of compression that is expected of a running process
     PATIENCE_MIN_US = 200
     PATIENCE_SLICE_US = 50

@@ -14,7 +14,7 @@ from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport jlog_page
 from jlog._core.buffer.room cimport jlog_period_is_over
 from jlog._core.system.atomic cimport JLOG_WAITERS, jlog_load32_acquire, jlog_raise_to, jlog_spin_lock
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us
 from jlog._core.append.append cimport attempt as attempt_without_gil, step
 from jlog._core.append.compression cimport compress_open_block, wait_for_generation
 from jlog._core.records.encode cimport EncodedRecords
@@ -33,7 +33,6 @@ from jlog.errors import CorruptJournal, JournalClosed, JournalFull, JournalLocke
 from jlog.system.files import file_in, name_error, open_file
 
 cdef enum:
-    CLOCK_REALTIME = 0
     QUICK_TURNS = 200  # attempts at the append lock while the GIL is held
     HOLD_GIL_BYTES = 256 << 10  # a smaller write to the page cache is over before another thread could take the GIL
 

@@ -5,6 +5,7 @@ All of it runs without the interpreter. The steps are those of tools/model.
 
 from libc.errno cimport EEXIST
 from libc.stdint cimport int64_t, uint64_t
+from posix.unistd cimport close
 
 from jlog._core.append.write_back cimport drain
 from jlog._core.append.direct_block cimport build_direct_header, publish_direct
@@ -23,9 +24,6 @@ from jlog._core.system.clock cimport jlog_now_us
 from jlog._core.segments.build cimport jlog_place_block_header
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.segments.segment cimport fill_segment_header
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
 
 
 cdef bint has_records(jlog_page *page) noexcept nogil:

@@ -4,6 +4,8 @@ All of it runs without the interpreter. The steps are those of tools/model.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
+from posix.fcntl cimport O_RDWR
+from posix.unistd cimport close
 
 from jlog._core.system.file cimport jlog_open_at, jlog_write_two_at
 from jlog._core.format.format cimport (
@@ -20,14 +22,6 @@ from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.atomic cimport jlog_load32_acquire, jlog_pause, jlog_store_release, jlog_try_lock, jlog_unlock
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_earliest_us, jlog_latest_us
-
-cdef extern from "<fcntl.h>" nogil:
-    enum:
-        O_RDWR
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
-
 
 cdef enum:
     DRAIN_TURNS = 4000  # about 100 us: the time to write a block of the default size

@@ -12,6 +12,8 @@ from functools import partial
 from libc.errno cimport EAGAIN, EBADF, EBADMSG, ENOENT, EPROTO, ESPIPE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
+from posix.fcntl cimport F_WRLCK, O_NOCTTY, O_NONBLOCK
+from posix.unistd cimport close
 
 from jlog._core.system.file cimport (
     OpenFile, jlog_birth_us, jlog_changed_us, jlog_close_file, jlog_is_file, jlog_open_at, jlog_read_at, jlog_sync_data,
@@ -20,23 +22,11 @@ from jlog._core.format.format cimport (
     JLOG_BOUNDS_MAGIC, JLOG_DUAL_SLOT_STRIDE, JLOG_DUAL_SLOT_UUID_OFFSET, JLOG_FORMAT_VERSION, JLOG_NONE, JLOG_POSITION_MAGIC,
     jlog_bounds, jlog_bounds_valid, jlog_position, jlog_position_valid, jlog_structure_crc)
 from jlog._core.system.lock cimport BOUNDS_BYTE, Deadline, Mutex
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us
 
 from jlog._core.system.lock import NEVER
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, UnsupportedFormat
 from jlog.system.files import descriptors_closed, make_file, open_error, open_file, read_whole
-
-cdef extern from "<fcntl.h>" nogil:
-    enum:
-        F_WRLCK
-        O_NOCTTY
-        O_NONBLOCK
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
-
-cdef enum:
-    CLOCK_REALTIME = 0
 
 Bounds = namedtuple("Bounds", "first_sequence mark_segment mark_offset mark_sequence reservation_limit closed")
 StoredPosition = namedtuple("StoredPosition", "sequence epoch moved_us")

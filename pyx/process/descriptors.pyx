@@ -6,18 +6,13 @@ Everything here runs without the interpreter, except the making of the class.
 from libc.errno cimport ESTALE
 from libc.stdint cimport uint64_t
 from libc.string cimport memmove
+from posix.fcntl cimport F_DUPFD_CLOEXEC, O_RDWR, fcntl
 
 from jlog._core.system.file cimport (
     JLOG_LOWEST_DESCRIPTOR, jlog_close_file, jlog_has_no_name, jlog_identify, jlog_inode_at, jlog_is_file, jlog_open_at)
 from jlog._core.format.format cimport JLOG_NAME_BYTES, JLOG_NONE, jlog_segment_name
 from jlog._core.buffer.page cimport jlog_page
 from jlog._core.system.atomic cimport jlog_load_acquire
-
-cdef extern from "<fcntl.h>" nogil:
-    int fcntl(int fd, int command, ...)
-    enum:
-        F_DUPFD_CLOEXEC
-        O_RDWR
 
 cdef extern from "process/leaf_mutex.h" nogil:
     int jlog_leaf_start()

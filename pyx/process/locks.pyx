@@ -4,18 +4,15 @@ A thread that holds a lock word never waits for the GIL.
 """
 
 from libc.stdint cimport int64_t, uint32_t
+from posix.fcntl cimport F_WRLCK
 
 from jlog._core.system.lock cimport OWNERS_BYTE
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX
 from jlog._core.buffer.publish cimport jlog_wake
 from jlog._core.system.atomic cimport jlog_sleep_lock, jlog_spin_lock, jlog_take_word, jlog_unlock
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_MONOTONIC, jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.process.operation cimport DAMAGED, DONE, FAILED, SIGNALS, TAKEN_OVER, TIMED_OUT, Operation
-
-cdef extern from "<fcntl.h>" nogil:
-    enum:
-        F_WRLCK
 
 # An OFD lock does not exclude threads of one process. So a thread holds this mutex as long as it holds a dead owner's byte.
 cdef extern from "process/leaf_mutex.h" nogil:
@@ -24,7 +21,6 @@ cdef extern from "process/leaf_mutex.h" nogil:
     void jlog_leaf_unlock()
 
 cdef enum:
-    CLOCK_MONOTONIC = 1
     SPIN_TURNS = 400  # about 20 us: longer than an append, shorter than a sleep
     FIRST_SLICE_US = 1000  # after this time a waiter tests whether the owner lives
     LONGEST_SLICE_US = 4000

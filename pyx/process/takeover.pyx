@@ -14,14 +14,11 @@ from jlog._core.buffer.page cimport (
 from jlog._core.buffer.publish cimport jlog_rotate
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_capacity, jlog_least_reserved, jlog_period_length
 from jlog._core.system.atomic cimport jlog_store_release
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_check_block
 from jlog._core.process.operation cimport DAMAGED, DONE, TAKEN_OVER, Operation, failed
 from jlog._core.process.process cimport WritingProcess
-
-cdef enum:
-    CLOCK_REALTIME = 0
 
 
 cdef int take_append_lock(WritingProcess process, Operation *operation) noexcept nogil:

@@ -6,7 +6,9 @@ from datetime import datetime, timedelta, timezone
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -19,11 +21,6 @@ from jlog._core.format.format cimport (
 from jlog._core.format.lz4 cimport compressed_or_none
 from jlog.errors import RecordTooLarge
 from jlog.system.arguments import check_count
-
-cdef extern from "Python.h":
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-    int64_t PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
-
 
 HEADERS = "pairs of str and bytes, or a dict of them"
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -4,6 +4,10 @@ from libc.stdint cimport int64_t
 
 
 cdef extern from "system/clock.h" nogil:
+    enum:
+        CLOCK_MONOTONIC
+        CLOCK_REALTIME
+
     struct jlog_clock:
         int64_t realtime_us
 

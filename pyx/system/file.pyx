@@ -7,19 +7,10 @@ the system call and the object. An allocation that fails leaves no descriptor fo
 
 import os
 
+from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
-
-cdef extern from "<fcntl.h>" nogil:
-    int openat(int directory, const char *name, int flags, ...)
-    enum:
-        AT_FDCWD
-        O_CLOEXEC
-
-cdef extern from "Python.h":
-    int PyErr_CheckSignals() except -1
+from posix cimport unistd
+from posix.fcntl cimport AT_FDCWD, O_CLOEXEC, openat
 
 
 cdef class OpenFile:
@@ -49,7 +40,7 @@ cdef class OpenFile:
             error = -self.fd if self.fd < 0 else jlog_identify(self.fd, &self.file)
         if error != 0:
             if self.fd >= 0:  # close() knows only files that it can tell from others
-                close(self.fd)
+                unistd.close(self.fd)
                 self.fd = -1
             raise OSError(error, os.strerror(error), name)
 

@@ -11,8 +11,10 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EBADF, EINTR, errno
 from libc.stdint cimport int64_t, uint64_t
+from posix.fcntl cimport AT_FDCWD, F_RDLCK, F_WRLCK
 
 from jlog._core.system.atomic cimport JLOG_OWNERS_MAX
+from jlog._core.system.clock cimport CLOCK_MONOTONIC, jlog_clock_us
 from jlog._core.system.file cimport (
     jlog_identify, jlog_identity, jlog_is_file, jlog_ofd_lock, jlog_range_is_held, jlog_sync_data, jlog_try_lock_range,
     jlog_unlock_range)
@@ -24,9 +26,6 @@ from jlog.system.holders import holders_of
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
-        AT_FDCWD
-        F_RDLCK
-        F_WRLCK
         F_OFD_SETLKW
 
 
@@ -41,12 +40,6 @@ cdef extern from "<sys/file.h>" nogil:
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
-
-
-cdef extern from "system/clock.h" nogil:
-    int64_t jlog_clock_us(int clock)
-    enum:
-        CLOCK_MONOTONIC
 
 
 cdef extern from "system/fork.h" nogil:

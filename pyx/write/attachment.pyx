@@ -6,6 +6,7 @@ import threading
 from libc.errno cimport EAGAIN
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
+from posix.fcntl cimport F_RDLCK, F_WRLCK
 
 from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, process_token, when_nothing_is_held
 from jlog._core.system.notices cimport warn
@@ -21,11 +22,6 @@ from jlog._core.write.maintenance import MaintenanceThread
 from jlog._core.append.operations import closed_error, seal
 from jlog.errors import JournalClosed, JournalError, JournalLocked, JournalMoved
 from jlog.system.files import HeldPath, name_error
-
-cdef extern from "<fcntl.h>" nogil:
-    enum:
-        F_RDLCK
-        F_WRLCK
 
 cdef dict _registry = {}  # key of a journal: its Attachment, from before it is opened until it begins to close
 _registry_process = 0  # token of the process to which the registry belongs; a forked child begins with an empty one

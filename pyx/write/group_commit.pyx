@@ -14,7 +14,7 @@ from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, jlog_page
 from jlog._core.system.atomic cimport (
     JLOG_WAITERS, jlog_add32, jlog_add64, jlog_futex_wait, jlog_load32_acquire, jlog_load_acquire, jlog_replace64,
     jlog_store_release, jlog_futex_wake_all, jlog_try_lock)
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_MONOTONIC, jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.process.operation cimport DONE, TAKEN_OVER, Operation
 from jlog._core.append.operations cimport Operations
@@ -23,7 +23,6 @@ cdef extern from "<sched.h>" nogil:
     int sched_yield()
 
 cdef enum:
-    CLOCK_MONOTONIC = 1
     ALONE_AFTER_US = 1_000_000  # time without any sync after which a thread syncs alone: the lock's owner may be stopped
     SLICE_US = 20_000
     GATHER_SYNCS = 2  # the first thread of a group waits for the others as long as this many fdatasyncs take

@@ -13,7 +13,7 @@ from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_SYNC_INTERVAL, jlog_page
 from jlog._core.buffer.publish cimport jlog_floor_ahead_us
 from jlog._core.buffer.wake cimport Waker
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_MONOTONIC, CLOCK_REALTIME, jlog_clock_us
 from jlog._core.write.group_commit cimport GroupCommit
 
 from jlog._core.buffer.precommit import CLOCK_ADVICE
@@ -21,8 +21,6 @@ from jlog._core.system.lock import NEVER
 from jlog.system.threads import start_thread
 
 cdef enum:
-    CLOCK_REALTIME = 0
-    CLOCK_MONOTONIC = 1
     EACH_US = 30_000_000  # longest time between two syncs while segments are written
     SEGMENTS_MAX = 16  # this many segments that are not synced make a sync due earlier
     BYTES_MAX = 1 << 30  # so do segments of this size in all

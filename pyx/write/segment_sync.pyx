@@ -4,13 +4,14 @@ import os
 
 from libc.errno cimport EIO
 from libc.stdint cimport int64_t, uint64_t
+from posix.unistd cimport close
 
 from jlog._core.format.dual_slot cimport SyncedMark
 from jlog._core.system.file cimport OpenFile, jlog_sync_data, jlog_sync_directory
 from jlog._core.buffer.page cimport jlog_first_unwritten, jlog_page, jlog_slot
 from jlog._core.buffer.publish cimport jlog_wake
 from jlog._core.system.atomic cimport jlog_add64, jlog_load_acquire, jlog_raise_to
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_MONOTONIC, jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.process.descriptors cimport doubtful_now
 from jlog._core.process.process cimport WritingProcess
@@ -19,12 +20,6 @@ from jlog._core.recover.recovery import rewrite_unsynced_blocks
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import JournalError
 from jlog.system.files import file_in, open_file
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
-
-cdef enum:
-    CLOCK_MONOTONIC = 1
 
 
 cdef class SegmentSync:
