@@ -14,7 +14,8 @@ import select
 import signal
 import sys
 import threading
-from itertools import count, islice
+from array import array
+from itertools import accumulate, count, islice
 from typing import TYPE_CHECKING, Any
 
 import calling
@@ -145,7 +146,10 @@ def build(name: str, parts: int = 40, size: int = 1000, pieces: int = 4) -> None
     values = values_of(name, unit, parts, size, has_state=True)
     with SegmentBuilder(f"{writers[name].path}.{name}") as file:
         for first in range(0, parts, parts // pieces):
-            file.add(pyarrow.array(values[first : first + parts // pieces], pyarrow.binary()))
+            piece = values[first : first + parts // pieces]
+            # pyarrow.array() would import pandas, in each of these processes.
+            buffers = [None, pyarrow.py_buffer(array("i", accumulate(map(len, piece), initial=0)))]
+            file.add(pyarrow.Array.from_buffers(pyarrow.binary(), len(piece), [*buffers, pyarrow.py_buffer(b"".join(piece))]))
     built[name] = unit, parts, file
 
 
