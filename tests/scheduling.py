@@ -7,7 +7,7 @@ import os
 from xdist.scheduler import LoadGroupScheduling
 from xdist.workermanage import WorkerController
 
-WAITING_WORKERS = 2
+WAITING_WORKERS = 4
 
 
 def busy_workers() -> int:
