@@ -77,6 +77,7 @@ def test_since_on_tail_prints_all_from_there_and_n_the_last_of_them(hours: Path)
     assert len(do("tail", "--since", "1h", hours).lines) == 31
     assert do("tail", "--since", "1h", "-n", 2, hours).lines == [b"28", b"29"]
     assert do("tail", "--since", "1h", "--grep", "^n", hours).lines == [b"now"]
+    assert do("tail", "--since", "1h", "--grep", "^(?:n)", hours).lines == [b"now"]
     assert do("tail", "--until", "5", "-n", 2, hours).lines == [b"3", b"4"]
     assert do("tail", "--from", 4, "-n", 3, "--grep", "^[0-4]$", hours).lines == [b"2", b"3", b"4"]
 

@@ -114,7 +114,7 @@ def _last(journal: str, reading: Reading, span: tuple[int, int], records: int, m
     counted = match is None and not is_topic(journal)
     if counted or records == sys.maxsize:
         seek_kept(reader, max(first, sequence_before(end, records, gaps)) if counted else first)
-        for piece in reading.forward(end):
+        for piece in reading.forward(end, needle=match.needle if match else None):
             yield piece if match is None else [record for record in piece if match(record)]
         return
     seek_kept(reader, first)
