@@ -38,7 +38,7 @@ class Codec(Protocol):
 
     def decode(self, record: Any, /) -> Any:
         """Returns the object that a record holds: its `value`, `key`, `headers` and `sequence` tell. Any Exception says that it
-        holds none, but for ConnectionError, TimeoutError and JournalError, which say that this is not known."""
+        holds none, but for ConnectionError, TimeoutError, MemoryError and JournalError, which say that this is not known."""
 
 
 def check_codec(codec: Codec | None, needed: str) -> Codec | None:
@@ -53,10 +53,12 @@ def encoded(codec: Codec, value: Any, headers: Headers | None) -> tuple[Buffer |
     """Returns the bytes and the headers of a record that holds the object."""
     if value is None:
         return None, headers
-    found = codec.encode(value)
-    if not isinstance(found, tuple):
-        return found, headers
-    stored, added = found
+    found: Any = codec.encode(value)
+    stored, added = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    if stored is None or isinstance(stored, tuple):
+        raise TypeError(f"encode() of the codec must return bytes, or bytes and headers to add, not {found!r}")
+    if added is None:
+        return stored, headers
     if headers is None:
         return stored, added
     return stored, [*(headers.items() if isinstance(headers, Mapping) else headers), *added]
@@ -88,7 +90,7 @@ class Decoder:
             return None
         try:
             return self._codec.decode(record)
-        except (ConnectionError, TimeoutError, JournalError):
+        except (ConnectionError, TimeoutError, MemoryError, JournalError):
             raise  # a service that the codec asks is away, say: a sound record must not become a dead letter
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"

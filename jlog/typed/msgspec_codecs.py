@@ -132,20 +132,19 @@ def _kind(form: str, type_: Any) -> tuple[Callable[[Any], bytes], Callable[[byte
     msgspec = _import_msgspec()
     if not hasattr(type_, "model_validate_json"):
         module = getattr(msgspec, form)
-        decode = module.Decoder(type_).decode
-        return _checked(module.Encoder().encode, decode), decode
+        encode, decode = module.Encoder().encode, module.Decoder(type_).decode
     # A model of pydantic: what it validates, it reads from JSON, where times and the like have a form of their own.
-    if form == "json":
-        return lambda model: model.model_dump_json(by_alias=True).encode(), type_.model_validate_json
-    return (
-        lambda model: msgspec.msgpack.encode(model.model_dump(mode="json", by_alias=True)),
-        lambda value: type_.model_validate_json(msgspec.json.encode(msgspec.msgpack.decode(value))),
-    )
+    elif form == "json":
+        encode, decode = lambda model: model.model_dump_json(by_alias=True).encode(), type_.model_validate_json
+    else:
+        encode = lambda model: msgspec.msgpack.encode(model.model_dump(mode="json", by_alias=True))  # noqa: E731
+        decode = lambda value: type_.model_validate_json(msgspec.json.encode(msgspec.msgpack.decode(value)))  # noqa: E731
+    return _checked(encode, decode), decode
 
 
 def _checked(encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> Callable[[Any], bytes]:
     """Returns an `encode` that refuses objects which readers could not decode. Neither a dataclass nor a Struct checks its
-    fields when it is created."""
+    fields when it is created, and a model of pydantic not when they are set; NaN is null in JSON."""
 
     def checked(value: Any) -> bytes:
         stored = encode(value)

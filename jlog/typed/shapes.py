@@ -19,7 +19,7 @@ def shape_of(form: str, type_: Any) -> dict[str, Any] | None:
 
     try:
         found = type_.model_json_schema() if hasattr(type_, "model_json_schema") else msgspec.json.schema(type_)
-    except TypeError:
+    except (TypeError, RuntimeError):  # of msgspec, of pydantic
         return None
     return {"form": form, "schema": found}
 
@@ -51,11 +51,12 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
 
 
 class _Comparison:
-    """Compares two schemas, and remembers where it stands: a schema may hold itself."""
+    """Compares two schemas. What it compared once counts as the same until a difference is found: a schema may hold itself, or
+    another one at many places."""
 
     def __init__(self, old: dict[str, Any], new: dict[str, Any]) -> None:
         self._old, self._new = old.get("$defs", {}), new.get("$defs", {})
-        self._under_way: set[tuple[int, int]] = set()
+        self._compared: set[tuple[int, int]] = set()
 
     def differences(self, old: Any, new: Any, place: str) -> Iterator[str]:
         if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
@@ -68,14 +69,13 @@ class _Comparison:
             return
         old, new = _resolved(old, self._old), _resolved(new, self._new)
         pair = id(old), id(new)
-        if pair in self._under_way:
+        if pair in self._compared:
             return
-        self._under_way.add(pair)
+        self._compared.add(pair)
         yield from self._of_fields(old, new, place)
         for name in sorted({*old, *new} - SAID_BESIDE - BY_FIELD):
             part = self._of_choices if name in CHOICES else self.differences
             yield from part(old.get(name), new.get(name), place)
-        self._under_way.discard(pair)
 
     def _of_fields(self, old: dict[str, Any], new: dict[str, Any], place: str) -> Iterator[str]:
         before, now = old.get("properties", {}), new.get("properties", {})
@@ -94,14 +94,21 @@ class _Comparison:
         """Compares the types of a union, or the values of an enum, whose order says nothing."""
         left = list(new or ())
         for one in old or ():
-            same = [other for other in left if not any(self.differences(one, other, place))]
-            if not same:
+            same = next((index for index, other in enumerate(left) if self._is_same(one, other)), None)
+            if same is None:
                 break
-            left.remove(same[0])
+            del left[same]
         else:
             if not left:
                 return
         yield _changed(place, old, new)
+
+    def _is_same(self, old: Any, new: Any) -> bool:
+        before = self._compared.copy()
+        for _ in self.differences(old, new, ""):
+            self._compared = before
+            return False
+        return True
 
 
 def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pydantic
@@ -23,6 +24,7 @@ import pytest
 
 import jlog
 from jlog import typed
+from jlog.typed import shapes
 
 
 class Order(msgspec.Struct):
@@ -187,6 +189,21 @@ def test_an_object_that_readers_could_not_decode_is_not_stored(tmp_path: Path, f
         assert writer.append(ONE) == 0
 
 
+class Reading(pydantic.BaseModel):
+    celsius: float
+
+
+def test_a_model_that_pydantic_would_not_read_again_is_not_stored(tmp_path: Path, form: Any) -> None:
+    changed = Reading(celsius=1)
+    changed.celsius = "warm"  # type: ignore[assignment]
+    with jlog.Writer(tmp_path / "j", codec=form(Reading)) as writer:
+        for wrong in (Reading(celsius=float("nan")), changed):
+            with pytest.warns() if wrong is changed else nullcontext():
+                with pytest.raises(ValueError, match="readers could not decode Reading"):
+                    writer.append(wrong)
+        assert writer.append(Reading(celsius=1)) == 0
+
+
 def test_every_way_of_reading_decodes(tmp_path: Path) -> None:
     path, codec = tmp_path / "j", typed.json(Order)
     write(path, codec, *(Order("tea", number) for number in range(5)))
@@ -346,6 +363,41 @@ def test_a_change_deep_inside_is_found_and_a_type_may_hold_itself(tmp_path: Path
         jlog.Writer(tmp_path / "strict", codec=form(more))
 
 
+def test_what_differs_as_a_choice_differs_as_a_field_too(tmp_path: Path, form: Any) -> None:
+    left, right = pydantic.create_model("Left", x=int), pydantic.create_model("Right", x=str)
+    write(tmp_path / "j", form(pydantic.create_model("Both", pair=tuple[left | right, left])))
+    new = pydantic.create_model("Both", pair=tuple[right | left, right])
+    with pytest.raises(jlog.SchemaConflict, match="has changed"):
+        jlog.Writer(tmp_path / "j", codec=form(new))
+
+
+def test_a_type_that_stands_at_many_places_is_compared_once(tmp_path: Path) -> None:
+    whole: Any = int
+    for level in range(40):
+        whole = msgspec.defstruct(f"Level{level}", [("left", whole), ("right", whole)])
+    shape = shapes.shape_of("json", whole)
+    assert shape
+    assert shapes.difference(shape, copy.deepcopy(shape)) is None
+
+
+class Point:
+    @classmethod
+    def read(cls, value: object) -> object:
+        return cls() if value == "origin" else value
+
+
+class Place(pydantic.BaseModel, arbitrary_types_allowed=True):
+    point: Annotated[Point, pydantic.BeforeValidator(Point.read), pydantic.PlainSerializer(lambda _: "origin")]
+
+
+def test_a_model_without_a_schema_is_stored_and_not_compared(tmp_path: Path, form: Any) -> None:
+    write(tmp_path / "j", form(Place), Place(point=Point()))
+    write(tmp_path / "j", form(Place))
+    with jlog.Reader(tmp_path / "j", codec=form(Place)) as reader:
+        assert isinstance(next(iter(reader)).decoded.point, Point)
+    assert jlog.Journal(tmp_path / "j").state() == {}
+
+
 def test_json_and_messagepack_do_not_mix_and_neither_does_the_first_of_several_types(tmp_path: Path) -> None:
     write(tmp_path / "j", typed.json(Order), ONE)
     with pytest.raises(jlog.SchemaConflict, match="it was stored as json"):
@@ -415,6 +467,34 @@ def test_a_codec_is_any_object_with_encode_and_decode(tmp_path: Path) -> None:
     with jlog.Reader(tmp_path / "j", start=1, codec=Reversed()) as own:
         with pytest.raises(jlog.DecodeError, match="record 1 cannot be decoded: KeyError: 'direction'"):
             assert next(iter(own)).decoded
+
+
+class Fixed:
+    """A codec whose functions go wrong."""
+
+    def __init__(self, stored: object) -> None:
+        self.stored = stored
+
+    def encode(self, value: object) -> Any:
+        return self.stored
+
+    def decode(self, record: Any) -> None:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("stored", [None, (None, []), (b"", [], 1), ()])
+def test_a_codec_that_returns_no_bytes_makes_no_tombstone(tmp_path: Path, stored: object) -> None:
+    with jlog.Writer(tmp_path / "j", codec=Fixed(stored)) as writer:
+        for append in (writer.append, lambda value: writer.extend([value])):
+            with pytest.raises(TypeError, match=re.escape(f"must return bytes, or bytes and headers to add, not {stored!r}")):
+                append("object")
+        assert writer.next_sequence == 0
+
+
+def test_a_record_for_which_there_is_no_memory_is_no_dead_letter(tmp_path: Path) -> None:
+    write(tmp_path / "j", Fixed(b"sound"), "object")
+    with jlog.Reader(tmp_path / "j", codec=Fixed(b"")) as reader, pytest.raises(MemoryError):
+        assert next(iter(reader)).decoded
 
 
 def tasks(path: Path, codec: Any) -> Iterator[jlog.Task]:
