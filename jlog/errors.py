@@ -31,6 +31,14 @@ __all__ = [
 ]
 
 
+def text_of(error: BaseException) -> str:
+    """Returns str(error), also where a function of the user's makes it, and raises."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001
+        return "(its __str__ raises)"
+
+
 class JournalError(Exception):
     """The root of jlog's own errors."""
 

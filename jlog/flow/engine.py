@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from jlog.errors import JournalFull
+from jlog.errors import JournalFull, text_of
 from jlog.flow.ends import (
     Lag,
     RecordRefused,
@@ -285,7 +285,9 @@ class Flow:
             except Retry:
                 raise  # the codec could not ask a service what the record holds
             except Exception as error:  # noqa: BLE001 - whatever the user's function raises is reported with its record
-                goes_on = self._treat(index, record, record, f"the transform raised {type(error).__name__}: {error}", error)
+                goes_on = self._treat(
+                    index, record, record, f"the transform raised {type(error).__name__}: {text_of(error)}", error
+                )
             else:
                 goes_on = True
                 made += [Made(one, index, record) for one in several]

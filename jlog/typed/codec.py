@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jlog.errors import DecodeError, JournalError
+from jlog.errors import DecodeError, JournalError, text_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -93,5 +93,5 @@ class Decoder:
         except (ConnectionError, TimeoutError, MemoryError, JournalError):
             raise  # a service that the codec asks is away, say: a sound record must not become a dead letter
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {text_of(error)}"
             raise DecodeError(self.path, record.sequence, reason) from error

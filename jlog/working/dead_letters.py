@@ -51,7 +51,7 @@ class DeadLetters:
             kept = [rewinds, task.sequence, *(sequence for sequence in stored[1:] if sequence in unfinished)]
             own = [header for header in task.headers if header[0] not in HEADERS]
             about = [
-                (REASON, reason.encode("utf-8", "replace")[:REASON_BYTES]),
+                (REASON, reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore").encode()),
                 (ATTEMPTS, str(task.attempts_made).encode()),
                 (JOURNAL, self._journal.encode("utf-8", "surrogateescape")),
                 (SUBSCRIBER, self._subscriber.name.encode()),

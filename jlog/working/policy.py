@@ -8,7 +8,7 @@ from jlog._core.system.lock import NEVER, Deadline
 from jlog._core.system.notices import warn
 from jlog._core.work.task import Task, TaskHolder
 from jlog.care.passed_segments import PassedSegments
-from jlog.errors import DecodeError, JournalClosed, JournalError, LeaseLost
+from jlog.errors import DecodeError, JournalClosed, JournalError, LeaseLost, text_of
 from jlog.reading.journal_records import JournalRecords
 from jlog.typed.codec import Decoder
 from jlog.working.shared_subscriber import SharedSubscriber
@@ -85,6 +85,8 @@ class TaskPolicy:
                 warn(self._path, f"record {task.sequence} was not given back", refused)
 
     def reject(self, holder: TaskHolder, task: Task, reason: str) -> None:
+        if not isinstance(reason, str):
+            raise TypeError(f"reason must be a str, not {reason!r}")
         if self._letters is not None:
             self._letters.reject(holder, task, reason, self.deadline())
             self.sync_finishes()
@@ -105,7 +107,7 @@ class TaskPolicy:
 
 def reason_of(error: BaseException) -> str:
     """Returns the last line of the error's traceback."""
-    text = str(error)
+    text = text_of(error)
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return f"{name}: {text}" if text else name

@@ -77,6 +77,22 @@ def test_a_record_that_does_not_decode_stops_a_transform_without_dead_letters(or
     assert len(decoded(sink)) == 3
 
 
+class Unsayable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_an_error_whose_text_cannot_be_made_makes_a_dead_letter_too(orders, tmp_path):
+    def function(record: Any) -> Any:
+        raise Unsayable
+
+    dead = str(tmp_path / "dead")
+    jlog.transform(orders, str(tmp_path / "sink"), function, refused="dead-letter", dead_letter=dead)
+    with jlog.Reader(dead) as reader:
+        reasons = {dict(letter.headers)["jlog.refused"] for letter in reader}
+    assert reasons == {b"the transform raised Unsayable: (its __str__ raises)"}
+
+
 def test_the_function_may_return_what_every_function_may_return(orders, tmp_path):
     """Objects of another class get its header, in place of the one that the record had."""
     both = jlog.typed.json(Order, Refund)

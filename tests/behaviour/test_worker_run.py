@@ -92,6 +92,41 @@ def test_a_signal_stops_run_and_its_handler_is_restored(path, number):
     assert signal.getsignal(number) is before
 
 
+class Unsayable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_an_error_whose_text_cannot_be_made_is_a_failed_attempt(path, tmp_path):
+    def handle(task):
+        if task.sequence == 1:
+            raise Unsayable
+        if task.sequence == 3:
+            worker.stop()
+
+    with open_worker(path, max_attempts=1, dead_letters=tmp_path / "dead") as worker:
+        worker.run(handle)
+        assert worker.committed == 4
+        (task,) = worker.take(timeout=0)
+        with pytest.raises(Unsayable), task:
+            raise Unsayable
+    with jlog.Reader(tmp_path / "dead") as reader:
+        reasons = [dict(letter.headers)["jlog.work.reason"] for letter in reader]
+    assert len(reasons) == 2
+    assert all(reason.endswith(b"Unsayable: (its __str__ raises)") for reason in reasons)
+
+
+def test_a_reason_is_a_text_and_is_cut_between_characters(path, tmp_path):
+    with open_worker(path, dead_letters=tmp_path / "dead") as worker:
+        task, *_ = worker.take(timeout=0)
+        with pytest.raises(TypeError, match=r"reason must be a str, not KeyError\(\)"):
+            task.reject(KeyError())
+        task.reject("x" + "é" * 999)
+    with jlog.Reader(tmp_path / "dead") as reader:
+        (letter,) = reader
+    assert dict(letter.headers)["jlog.work.reason"].decode() == "x" + "é" * 499
+
+
 def test_run_raises_what_is_not_an_exception_of_the_task(path):
     def handle(_):
         raise SystemExit(3)

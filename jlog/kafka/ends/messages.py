@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from jlog._core.kafka.producer import NOT_PLAIN, SENT
+from jlog.errors import text_of
 from jlog.flow.ends import Refuse, Refused
 from jlog.flow.normal import as_bytes
 from jlog.flow.records import Headers, RecordLike
@@ -103,7 +104,7 @@ class Messages:
         except Refused:
             raise
         except Exception as error:
-            raise Refused(f"the function for its key raised {type(error).__name__}: {error}") from error
+            raise Refused(f"the function for its key raised {type(error).__name__}: {text_of(error)}") from error
 
     def _is_plain(self) -> bool:
         """Returns whether the core can build the messages: no Python function decides what is in them."""
