@@ -123,7 +123,18 @@ def requested_fields(capsule, fields):
         check_cast(field, known[field.name])
     if not found or len({field.name for field in found}) != len(found):
         raise ValueError("the requested schema must have at least one column, and none twice")
-    return found
+    return tuple(map(with_nulls, found))
+
+
+def with_nulls(field):
+    """Returns a requested field that says what its column may hold, whatever was requested: nulls."""
+    if field.name in ("sequence", "timestamp"):
+        return field
+    if field.name == "headers":
+        header = field.children[0]
+        name, value = header.children
+        field = field._replace(children=(header._replace(children=(name, value._replace(nullable=True))),))
+    return field._replace(nullable=True)
 
 
 def check_cast(wanted, field):

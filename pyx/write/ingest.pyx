@@ -90,6 +90,7 @@ cdef class SegmentBuilder:
         cdef StoredBody stored
         cdef int error
         cdef uint64_t offset
+        cdef jlog_block_header header  # says of the piece what its Piece does, until the block's own takes its place
         cdef EncodedRecords body = body_of_arrow(data)
         if body.count == 0:
             return
@@ -98,8 +99,13 @@ cdef class SegmentBuilder:
         self.bytes = offset + sizeof(jlog_block_header) + stored.bytes
         self.pieces.append(Piece(offset, records.count, records.bytes, stored.bytes, stored.codec, records.crc, stored.crc,
                                  records.explicit_count, records.explicit_max_us, records.earliest_absolute_us))
+        memset(&header, 0, sizeof(header))
+        header.record_count, header.raw_bytes, header.stored_bytes = records.count, records.bytes, stored.bytes
+        header.codec, header.raw_crc, header.stored_crc = stored.codec, records.crc, stored.crc
         with nogil:
-            error = jlog_write_at(self.file.fd, stored.data, stored.bytes, offset + sizeof(jlog_block_header))
+            error = jlog_write_at(self.file.fd, <const uint8_t *> &header, sizeof(header), offset)
+            if error == 0:
+                error = jlog_write_at(self.file.fd, stored.data, stored.bytes, offset + sizeof(header))
         if error != 0:
             self.pieces.clear()
             raise OSError(error, os.strerror(error), self.path)
@@ -127,7 +133,8 @@ cdef class SegmentBuilder:
 
 
 def read_piece(path, piece not None, EncodedRecords body not None) -> None:
-    """Adds the records of a piece to a body. Raises JournalError if the file does not hold them any more."""
+    """Adds the records of a piece to a body. Raises JournalError if the file does not hold them any more, and ValueError for a
+    piece of another file."""
     cdef OpenFile file
     cdef uint64_t offset = piece.offset + sizeof(jlog_block_header)
     cdef uint64_t size = piece.stored_bytes
@@ -138,6 +145,7 @@ def read_piece(path, piece not None, EncodedRecords body not None) -> None:
     try:
         file = open_file(path)
         try:
+            check_piece(file.fd, path, piece)
             to = body.extend(size)
             with nogil:
                 got = jlog_read_at(file.fd, to, size, offset)
@@ -161,6 +169,19 @@ def read_piece(path, piece not None, EncodedRecords body not None) -> None:
     finally:
         body.size = start
         body.taken = False
+
+
+cdef int check_piece(int fd, path, piece) except -1:
+    """Raises ValueError if the file says of the piece something else. A file of an earlier version says nothing."""
+    cdef jlog_block_header header
+    cdef uint64_t offset = piece.offset
+    cdef int64_t got
+    with nogil:
+        got = jlog_read_at(fd, <uint8_t *> &header, sizeof(header), offset)
+    if got == sizeof(header) and header.record_count != 0 and tuple(piece[1:7]) != (
+            header.record_count, header.raw_bytes, header.stored_bytes, header.codec, header.raw_crc, header.stored_crc):
+        raise ValueError(f"{path}: the piece at byte {offset} is not of this file: give the pieces of its own builder")
+    return 0
 
 
 cdef object spoiled(path, offset, reason):
@@ -221,6 +242,8 @@ cdef object end_of(pieces):
     """Returns where the last piece ends. Raises ValueError unless these are all pieces of one builder, in their order."""
     end = HEAD_BYTES
     for piece in pieces:
+        if not isinstance(piece, Piece):
+            raise TypeError(f"pieces must be those of a SegmentBuilder, not contain {piece!r}")
         if piece.offset != end:
             raise ValueError(f"a piece begins at byte {piece.offset}, and the previous one ends at {end}: give all pieces of "
                              "a builder, in their order")
@@ -274,6 +297,8 @@ cdef bint prepare(Operations operations, Ingest *ingest, str path, pieces, dict 
         if not can_be_segment(fd, path, ingest.end):
             operations.prepared.drop(prepared)
             return False
+        for piece in pieces:
+            check_piece(fd, path, piece)
         jlog_share(fd, process.descriptors.directory)
         write_headers(process, ingest, fd, path, pieces, head, previous[2])
         JLOG_FAILPOINT(b"ingest.completed")

@@ -218,6 +218,17 @@ def test_a_cast_that_loses_nothing_is_done(path, writer, type_):
     ]
 
 
+def test_a_column_that_may_have_nulls_says_so_whatever_is_requested(path, writer):
+    writer.append(b"", headers={"name": None})
+    writer.append(None)
+    with jlog.Reader(path) as reader:
+        schema = pyarrow.schema([field.with_nullable(False) for field in stream_of(reader).schema])
+        answered = stream_of(reader, schema)
+        table = answered.read_all()
+    table.validate(full=True)
+    assert [field.nullable for field in answered.schema] == [False, False, True, True, True]
+
+
 def as_type(value, type_):
     return value.decode() if value is not None and type_ in TEXTS else value
 

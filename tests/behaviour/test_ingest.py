@@ -250,6 +250,35 @@ def test_pieces_that_are_not_the_builders_are_refused(path: Path, tmp_path: Path
                 ingest(writer, file.path, pieces, STATE)
 
 
+def test_pieces_of_another_file_are_refused(path: Path, tmp_path: Path) -> None:
+    one, other = (
+        built(tmp_path / name, [b"%c%06d" % (letter, n) for n in range(1_000)]) for name, letter in (("a", 97), ("b", 98))
+    )
+    altered = [one.pieces[0]._replace(records=7), *one.pieces[1:]]
+    body = EncodedRecords()
+    with jlog.Writer(path) as writer:
+        for pieces in (other.pieces, altered):
+            with pytest.raises(ValueError, match="is not of this file"):
+                ingest(writer, one.path, pieces)
+            with pytest.raises(ValueError, match="is not of this file"):
+                read_piece(one.path, pieces[0], body)
+        with pytest.raises(TypeError, match="pieces must be those of a SegmentBuilder, not contain 1"):
+            ingest(writer, one.path, [1])  # type: ignore[list-item]
+        assert ingest(writer, one.path, one.pieces) == 1
+    assert len(values(path)) == 1_001
+
+
+def test_pieces_of_an_earlier_version_are_taken_at_their_word(path: Path, tmp_path: Path) -> None:
+    file = built(tmp_path / "file")
+    with open(file.path, "r+b") as raw:
+        for piece in file.pieces:
+            raw.seek(piece.offset)
+            raw.write(bytes(72))
+    with jlog.Writer(path) as writer:
+        assert ingest(writer, file.path, file.pieces) == 1
+    assert values(path) == [b"first", *NUMBERS]
+
+
 def test_threads_may_share_a_builder(path: Path, tmp_path: Path) -> None:
     with SegmentBuilder(tmp_path / "file") as file:
         arrays = [pyarrow.array([b"%d" % n + bytes(100_000)] * 10) for n in range(20)]
