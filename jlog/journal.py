@@ -214,6 +214,8 @@ class Journal:
         return self._positions(CHECKPOINT, names)
 
     def _positions(self, kind: str, names: Collection[str] | None) -> dict[str, Position]:
+        if names is not None and (isinstance(names, str) or not all(isinstance(name, str) for name in names)):
+            raise TypeError(f"names must be a list of str, not {names!r}")
         return standing_positions(self._path, self._meta, kind, self._gaps, self.first_sequence, self.next_sequence, names)
 
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:

@@ -208,3 +208,13 @@ def test_both_lags_of_a_subscriber_that_reads_synced_records_count_those_that_ar
         assert len(reader.read()) == 3
         reader.commit()
         assert reader.lag == jlog.Journal(path).subscribers()["billing"].lag == 2
+
+
+@pytest.mark.parametrize("names", ["billing", b"billing", [1]])
+def test_names_that_are_no_list_of_names_are_refused(tmp_path, names):
+    with jlog.Reader(tmp_path / "j", "billing"):
+        journal = jlog.Journal(tmp_path / "j")
+        for find in (journal.subscribers, journal.checkpoints):
+            with pytest.raises(TypeError, match="names must be a list of str, not "):
+                find(names)
+        assert list(journal.subscribers({"billing"})) == ["billing"]

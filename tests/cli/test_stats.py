@@ -134,3 +134,10 @@ def test_a_missing_journal_and_a_bad_interval_are_errors(journal):
 def test_figures_are_short(form, number, text):
     assert form(number) == text
     assert form(None) == "-"
+
+
+@pytest.mark.parametrize("command", ["stats", "top"])
+def test_an_interval_that_no_clock_reaches_is_refused(busy: Path, command: str) -> None:
+    found = run(command, busy, "-i", "1e300")
+    assert found.code == 2
+    assert "is not in the range 0.1<=x<=1000000000.0" in found.err

@@ -32,6 +32,14 @@ def test_n_counts_no_number_that_was_never_given_out() -> None:
     assert sequence_before(203, 9, gaps) == 9
 
 
+def test_a_start_beyond_the_end_is_told_as_dump_tells_it(numbers: Path) -> None:
+    assert do("tail", "--from", 100, numbers).lines == []
+    for command in ("tail", "dump"):
+        found = run(command, "--from", 101, numbers)
+        assert (found.code, found.out) == (2, b"")
+        assert f"{numbers} ends at sequence 100; 101 is beyond it" in found.err
+
+
 def test_n_counts_what_grep_finds(numbers: Path) -> None:
     assert do("tail", "-n", 2, "--grep", "1$", numbers).lines == [b"81", b"91"]
     assert do("tail", "-n", 50, "--grep", "^[34]$", numbers).lines == [b"3", b"4"]

@@ -105,6 +105,13 @@ def test_a_command_that_does_not_exist_is_refused(numbers: Path) -> None:
     assert jlog.Journal(numbers).subscribers() == {}
 
 
+def test_more_jobs_than_a_worker_has_threads_are_refused_before_it_opens(numbers: Path) -> None:
+    found = run("work", numbers, "resize", "-j", "10001", "--", "true")
+    assert found.code == 2
+    assert "10001 is not in the range 1<=x<=10000" in found.err
+    assert jlog.Journal(numbers).subscribers() == {}
+
+
 def test_dead_letters_are_put_back_once(journal: Path, tmp_path: Path) -> None:
     with jlog.Writer(journal) as writer:
         writer.append(b"poison", key=b"k", headers=[("own", b"1")])

@@ -16,6 +16,7 @@ from jlog.cli.terminal import figures
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import json_option, print_fields, print_json, print_table, stdout_is_gone
 from jlog.cli.terminal.sampling import Rates, alarm_of, rates
+from jlog.system.arguments import SECONDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ LINE = "{:<8} {:>8} {:>10} {:>8} {:>7} {:>7} {:>8} {:>4} {:>9} {:>10}"
 @click.option(
     "-i",
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(0.1, SECONDS_MAX),
     metavar="SECONDS",
     help="Print a line each time, until Ctrl-C or until nobody reads the output.",
 )

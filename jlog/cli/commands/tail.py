@@ -93,6 +93,8 @@ def tail(
         first = 0 if start is None else sequence_at(journal, start)
         end = None if stop is None else sequence_at(journal, stop)
     with open_reader(journal, start="end") as reader:
+        if isinstance(start, int) and start > reader.position:
+            raise click.UsageError(f"{journal} ends at sequence {reader.position}; {start} is beyond it")
         reading = Reading(reader)
         end = reader.position if end is None else min(end, reader.position)
         many = records if records is not None else 10 if start is None else sys.maxsize

@@ -11,6 +11,7 @@ import click
 
 from jlog.cli.arguments.parameters import DIRECTORY
 from jlog.cli.terminal.sampling import Sampler
+from jlog.system.arguments import SECONDS_MAX
 
 
 @click.command()
@@ -18,7 +19,7 @@ from jlog.cli.terminal.sampling import Sampler
 @click.option(
     "-i",
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(0.1, SECONDS_MAX),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

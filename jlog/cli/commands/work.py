@@ -23,7 +23,9 @@ LOOK_SECONDS = 0.5  # between two looks whether other workers have finished the 
 @journal_argument
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Commands at a time.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1, 10_000), default=1, show_default=True, metavar="N", help="Commands at a time."
+)
 @click.option("--max-attempts", type=click.IntRange(min=1), metavar="N", help="Reject a record that has failed N times.")
 @click.option("--dead-letters", type=PATH, metavar="DIR", help="The journal that takes rejected records.")
 @click.option("--order", type=click.Choice(["any", "key"]), help="key: records of one key one after the other, in order.")
