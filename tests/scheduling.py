@@ -7,7 +7,7 @@ import os
 from xdist.scheduler import LoadGroupScheduling
 from xdist.workermanage import WorkerController
 
-WAITING_WORKERS = 4
+WAITING_WORKERS = 2
 
 
 def busy_workers() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import Producer
@@ -499,8 +500,15 @@ def test_others_may_write_to_the_topic(writer, journal, url, witness, broker, to
 def test_the_lag_is_told_from_either_side(writer, journal, url, witness):
     writer.extend([bytes(1000)] * 100, timestamps_us=[1_700_000_000_000_000] * 100)
     running = Mirror(journal, url)
+
+    def is_committed():
+        """The brokers confirm a transaction before readers see its end."""
+        with suppress(jlog.JournalError):
+            return status(journal, url)
+
     try:
         running.step()
+        wait_until(is_committed)
         assert running.lag() == status(journal, url).lag == jlog.kafka.Lag(0, 0, 0.0)
         writer.extend([bytes(1000)] * 50, timestamps_us=[1_700_000_000_000_000] * 50)
         for lag in (running.lag(), status(journal, url).lag):
