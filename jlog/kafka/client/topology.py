@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Retry
-from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
+from jlog.flow.stop import GRACE_SECONDS, Stop, Stopped
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import BrokerError
 from jlog.kafka.client.names import is_ours
@@ -73,7 +73,9 @@ class Watcher:
         """Ends it. Does not wait for long where an answer is under way."""
         self._stop.request()
         if self._thread is not None:
-            self._thread.join(2 * SLICE_SECONDS)
+            # Two slices and what a busy machine adds. At its end it starts a thread that closes its clients, and CPython 3.11
+            # crashes where its own exit meets a thread that has been started and did not run yet.
+            self._thread.join(GRACE_SECONDS / 2)
 
     def _run(self) -> None:
         try:
