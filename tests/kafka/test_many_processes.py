@@ -129,7 +129,7 @@ def test_sigterm_leaves_no_transaction_open(processes, broker, witness, topic, t
     """Records of others after an open transaction could not be read for as long as that may last."""
     fill(tmp_path / "in" / "a", 100_000)
     supervisor = processes("run", write_file(tmp_path, broker, topic, 'settings = { "linger.ms" = "10" }'))
-    wait_until(lambda: witness.exists(f"{topic}.a") and witness.end(f"{topic}.a") > 1)
+    wait_until(lambda: witness.has_leaders(f"{topic}.a", 1) and witness.end(f"{topic}.a") > 1)
     assert supervisor.end() == (0, "")
     witness.produce(f"{topic}.a", [b"of another"])
     values = witness.values(f"{topic}.a")
