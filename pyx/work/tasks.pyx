@@ -62,7 +62,7 @@ cdef class TaskSource(TaskHolder):
     cdef Cursor again  # reads records that are handed out again
     cdef int64_t lease_us
     cdef object owed  # the error that the next call raises; a PositionLost stands here before its records are dropped
-    cdef object telling  # the error of those that a call raises now
+    cdef object telling  # the owed error that a call raises now
     cdef object reading  # held by the thread that uses the cursors
     cdef public bint stopped  # take() waits no more
     cdef readonly bint is_full  # the last look has found new records, and no room for them
@@ -117,8 +117,8 @@ cdef class TaskSource(TaskHolder):
         return tasks
 
     def untold(self, error) -> None:
-        """Lets the next call raise what a call was about to raise, if `error` has come out of it in its place: on the way to
-        the caller each frame needs memory."""
+        """Keeps the owed error for the next call if `error`, such as a MemoryError, has come out of this call in its place: on
+        its way to the caller an error needs memory in each frame."""
         told, self.telling = self.telling, None
         if self.owed is None and error is not told and not isinstance(error, JournalError):
             self.owed = told

@@ -90,7 +90,7 @@ cdef class SegmentBuilder:
         cdef StoredBody stored
         cdef int error
         cdef uint64_t offset
-        cdef jlog_block_header header  # says of the piece what its Piece does, until the block's own takes its place
+        cdef jlog_block_header header  # repeats what the Piece says; the block's own header replaces it
         cdef EncodedRecords body = body_of_arrow(data)
         if body.count == 0:
             return
@@ -172,7 +172,7 @@ def read_piece(path, piece not None, EncodedRecords body not None) -> None:
 
 
 cdef int check_piece(int fd, path, piece) except -1:
-    """Raises ValueError if the file says of the piece something else. A file of an earlier version says nothing."""
+    """Raises ValueError if the header that the builder wrote before the piece differs from it. Earlier versions wrote none."""
     cdef jlog_block_header header
     cdef uint64_t offset = piece.offset
     cdef int64_t got

@@ -24,7 +24,8 @@ def parse_header(text: str) -> tuple[str, re.Pattern[bytes]]:
     return name, parse_pattern(pattern)
 
 
-_ONE_PLACE = re.compile(rb"[.^$]|\\[^0-9A-Za-z_]")  # what stands beside it in a pattern is found as it is written
+# A pattern matches the text between these as it is written, unless it has one of the others.
+_ONE_PLACE = re.compile(rb"[.^$]|\\[^0-9A-Za-z_]")
 _SEVERAL_WAYS = re.compile(rb"[][*+?{}()|\\]")
 
 HEADER = Parsed("NAME=REGEX", parse_header)
@@ -49,7 +50,7 @@ class Match:
 
     @property
     def needle(self) -> bytes | None:
-        """Bytes that the value of each wanted record has; None where the pattern may do without any."""
+        """Bytes that the value of each wanted record has; None where no such bytes are known."""
         if self.value is None or not self.wanted or self.value.flags & re.IGNORECASE:
             return None
         pieces = _ONE_PLACE.split(self.value.pattern)

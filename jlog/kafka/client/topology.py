@@ -73,8 +73,8 @@ class Watcher:
         """Ends it. Does not wait for long where an answer is under way."""
         self._stop.request()
         if self._thread is not None:
-            # Two slices and what a busy machine adds. At its end it starts a thread that closes its clients, and CPython 3.11
-            # crashes where its own exit meets a thread that has been started and did not run yet.
+            # The thread ends within two slices, and later on a busy machine. At its end it starts another thread, which closes
+            # its clients. CPython 3.11 was seen to crash where a thread began to run during its exit.
             self._thread.join(GRACE_SECONDS / 2)
 
     def _run(self) -> None:
