@@ -47,6 +47,7 @@ cdef class Task(Record):
     def nack(self, *, delay=None, reason="") -> None:
         """Gives the record back after a failed attempt, to be handed out again in `delay` seconds; None: after the subscriber's
         backoff. After the last attempt it is rejected instead, for this reason. Raises LeaseLost as ack() does."""
+        check_reason(reason)
         cdef int64_t delay_us = -1
         if delay is not None:
             delay_us = <int64_t> (check_seconds("delay", delay, SECONDS_MAX, zero=True) * 1e6)
@@ -58,6 +59,7 @@ cdef class Task(Record):
     def reject(self, reason="") -> None:
         """Puts the record into the subscriber's dead letters, durably, and finishes it. Raises LeaseLost as ack() does; where
         the dead letter cannot be written, what its journal raises: then the record stays unfinished."""
+        check_reason(reason)
         self.holder.check_held(self)
         if self.state == HELD:
             self.holder.policy.reject(self.holder, self, reason)
@@ -93,6 +95,12 @@ cdef class Task(Record):
 
     def __reduce__(self):
         raise TypeError("a Task cannot be pickled: it belongs to the worker that has taken it")
+
+
+cdef int check_reason(reason) except -1:
+    if not isinstance(reason, str):
+        raise TypeError(f"reason must be a str, not {reason!r}")
+    return 0
 
 
 cdef class TaskHolder:

@@ -119,8 +119,9 @@ def test_an_error_whose_text_cannot_be_made_is_a_failed_attempt(path, tmp_path):
 def test_a_reason_is_a_text_and_is_cut_between_characters(path, tmp_path):
     with open_worker(path, dead_letters=tmp_path / "dead") as worker:
         task, *_ = worker.take(timeout=0)
-        with pytest.raises(TypeError, match=r"reason must be a str, not KeyError\(\)"):
-            task.reject(KeyError())
+        for give in (task.reject, lambda reason: task.nack(reason=reason)):  # not only at the last attempt
+            with pytest.raises(TypeError, match=r"reason must be a str, not KeyError\(\)"):
+                give(KeyError())
         task.reject("x" + "é" * 999)
     with jlog.Reader(tmp_path / "dead") as reader:
         (letter,) = reader
