@@ -7,6 +7,7 @@ the lock the file gets its name, if no other records came in between.
 
 import errno
 import os
+import stat
 from collections import namedtuple
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
@@ -143,6 +144,7 @@ def read_piece(path, piece not None, EncodedRecords body not None) -> None:
     cdef int64_t got
     body.take()
     try:
+        check_regular(path)
         file = open_file(path)
         try:
             check_piece(file.fd, path, piece)
@@ -169,6 +171,12 @@ def read_piece(path, piece not None, EncodedRecords body not None) -> None:
     finally:
         body.size = start
         body.taken = False
+
+
+cdef int check_regular(path) except -1:
+    if not stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode):
+        raise JournalError(f"{path} is not a regular file; give the one that the SegmentBuilder has written")
+    return 0
 
 
 cdef int check_piece(int fd, path, piece) except -1:
@@ -271,6 +279,7 @@ cdef bint prepare(Operations operations, Ingest *ingest, str path, pieces, dict 
     head = head_of(operations, state, previous)
     if head is None:
         return False
+    check_regular(path)
     name = operations.prepared.next_name()
     try:
         os.link(path, name, dst_dir_fd=process.descriptors.directory, follow_symlinks=False)

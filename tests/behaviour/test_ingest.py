@@ -9,6 +9,7 @@ import resource
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -351,6 +352,18 @@ def test_a_damaged_piece_is_refused_and_the_body_is_unchanged(path: Path, tmp_pa
             read_piece(file.path, damaged, body)
         extend_body(writer, body)
     assert values(path) == [b"first", *NUMBERS[:2_500]]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("file", path)])
+def test_what_is_not_a_regular_file_is_refused(path: Path, tmp_path: Path, make: Callable[[Path], None]) -> None:
+    file, other = built(tmp_path / "file"), tmp_path / "other"
+    make(other)
+    with jlog.Writer(path) as writer:
+        for use in (partial(ingest, writer, other, file.pieces), partial(read_piece, other, file.pieces[0], EncodedRecords())):
+            with pytest.raises(jlog.JournalError, match="other is not a regular file; give the one that the") as raised:
+                use()
+            assert not isinstance(raised.value, jlog.CorruptJournal)
+    assert left_over(path) == []
 
 
 def test_a_builder_takes_a_new_file_only_and_names_its_codecs(tmp_path: Path) -> None:
