@@ -40,6 +40,7 @@ cdef struct StoredBody:
 cdef bytes as_bytes(value, str what)
 cdef too_large(size)
 cdef object time_us_of(timestamp, timestamp_us)
+cdef column_of(str name, column, str what)
 cdef iterator_of(str name, value, str what)
 
 cdef class EncodedRecords:

@@ -57,6 +57,21 @@ cdef iterator_of(str name, value, str what):
     raise TypeError(f"{name} must be {what}, not {value!r:.100}")
 
 
+cdef column_of(str name, column, str what):
+    """Returns a list or tuple as it is, and any other iterable as a list."""
+    return column if type(column) is list or type(column) is tuple else list(iterator_of(name, column, what))
+
+
+cdef check_column(str name, column, Py_ssize_t count):
+    """Returns a column that may be None, as column_of() does. Raises ValueError unless it has as many entries as values has."""
+    if column is None:
+        return None
+    column = column_of(name, column, "None, or one entry for each value")
+    if len(column) != count:
+        raise ValueError(f"{name} has {len(column)} entries and values has {count}; give one for each value")
+    return column
+
+
 cdef tuple pair_of(value):
     try:
         first, second = value
@@ -184,13 +199,16 @@ cdef class EncodedRecords:
         return 0
 
     def add_columns(self, values not None, keys, headers, timestamps_us) -> None:
-        """Adds a record for each value. The columns are lists or tuples, and all but the values may be None. If one record is
-        refused, none is added."""
+        """Adds a record for each value. All columns but the values may be None. If one record is refused, none is added. Raises
+        ValueError for columns of unequal length."""
         self.take()
         size, count, explicit_count = self.size, self.count, self.explicit_count
         cdef int64_t explicit_max_us = self.explicit_max_us
         cdef Py_ssize_t i = 0
         try:
+            values = column_of("values", values, "an iterable of values")
+            keys, headers, timestamps_us = [check_column(name, column, len(values)) for name, column in
+                                            (("keys", keys), ("headers", headers), ("timestamps_us", timestamps_us))]
             for value in values:
                 self.add(value, None if keys is None else keys[i], None if headers is None else headers[i],
                          None if timestamps_us is None else timestamps_us[i])

@@ -9,7 +9,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset, strcmp
 
 from jlog._core.write.attachment cimport Attachment, Leaving
-from jlog._core.records.encode cimport EncodedRecords, as_bytes, iterator_of, time_us_of, too_large
+from jlog._core.records.encode cimport EncodedRecords, as_bytes, column_of, time_us_of, too_large
 from jlog._core.format.format cimport JLOG_ID_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.write.ingest cimport NOT_INGESTED, ingest as ingest_file
 from jlog._core.system.lock cimport Deadline
@@ -279,12 +279,10 @@ cdef class Writer(Appender):
             Journal.state() reads them. A value of None deletes the key. The whole state has at most 64 KiB, keys included.
         Without values and state nothing is written. Raises as append does; ValueError for columns of unequal length.
         """
-        cdef tuple items = items_of(values)
+        cdef tuple items = tuple(column_of("values", values, "an iterable of values; append() takes one alone"))
         cdef EncodedRecords body
         self.ensure_open()
-        columns = [check_column(name, column, len(items)) for name, column in
-                   (("keys", keys), ("headers", headers), ("timestamps_us", timestamps_us))]
-        if columns == [None, None, None]:
+        if keys is None and headers is None and timestamps_us is None:
             if items and type(items[0]) is not bytes and hasattr(items[0], "timestamp_us"):
                 body = EncodedRecords()
                 body.add_columns(*columns_of_records(items))
@@ -293,7 +291,7 @@ cdef class Writer(Appender):
             if plain is not None:
                 return self.extend_values(plain, state, True)
         body = EncodedRecords()
-        body.add_columns(items, *columns)
+        body.add_columns(items, keys, headers, timestamps_us)
         return self.append_body(body, state, True)
 
     def extend_arrow(self, data, /, *, state=None):
@@ -522,21 +520,6 @@ cdef bytes as_id(id):
     if not 1 <= len(found) <= JLOG_ID_BYTES_MAX:
         raise ValueError(f"an id has 1 to {JLOG_ID_BYTES_MAX} bytes, not {len(found)}; take a digest of a longer one")
     return found
-
-
-cdef tuple items_of(values):
-    if type(values) is list or type(values) is tuple:
-        return tuple(values)
-    return tuple(iterator_of("values", values, "an iterable of values; append() takes one alone"))
-
-
-cdef list check_column(name, column, count):
-    if column is None:
-        return None
-    column = list(iterator_of(name, column, "None, or one entry for each value"))
-    if len(column) != count:
-        raise ValueError(f"{name} has {len(column)} entries and values has {count}; give one for each value")
-    return column
 
 
 cdef list columns_of_records(tuple items):

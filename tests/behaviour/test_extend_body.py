@@ -12,18 +12,22 @@ from jlog.ingest import EncodedRecords, extend_body
 
 
 @pytest.mark.parametrize(
-    ("values", "headers", "error"),
+    ("values", "headers", "error", "said"),
     [
-        ([b"c", "text"], None, TypeError),
-        ([b"c", b"d"], [None, [("name", "text")]], TypeError),
-        ([b"c", b"d"], [None], IndexError),
+        ([b"c", "text"], None, TypeError, "value"),
+        ([b"c", b"d"], [None, [("name", "text")]], TypeError, "header"),
+        ([b"c", b"d"], [None], ValueError, "headers has 1 entries and values has 2"),
+        ([b"c", b"d"], [None] * 3, ValueError, "headers has 3 entries and values has 2"),
+        ([b"c"], None, ValueError, "timestamps_us has 2 entries and values has 1"),
     ],
 )
-def test_columns_with_a_refused_record_add_nothing(tmp_path: Any, values: Any, headers: Any, error: type[Exception]) -> None:
+def test_columns_with_a_refused_record_add_nothing(
+    tmp_path: Any, values: Any, headers: Any, error: type[Exception], said: str
+) -> None:
     writer = jlog.Writer(tmp_path / "journal")
     body = EncodedRecords()
     body.add_columns([b"a"], [b"key"], [[("name", b"header")]], [5])
-    with pytest.raises(error):
+    with pytest.raises(error, match=said):
         body.add_columns(values, None, headers, [7, 8])
     body.add_columns([b"b"], None, None, None)
     with writer:
