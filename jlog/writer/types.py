@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jlog._core.system.lock import Deadline
+from jlog.errors import RecordTooLarge
 from jlog.positions.position_files import table_locked
 from jlog.storage.state import state_of
 
@@ -21,5 +22,12 @@ def settle_types(writer: Writer, codec: Codec, deadline: Deadline) -> None:
     # Two writers that open at once: the second reads what the first has stored.
     with table_locked(writer.path, deadline):
         changes = new_state(state_of(writer.path), writer.path)
-        if changes:
+        if not changes:
+            return
+        try:
             writer.extend((), state=changes)
+        except RecordTooLarge as error:
+            raise RecordTooLarge(
+                f"{writer.path}: the schema of {codec!r} is stored in the journal's state, and does not fit: {error}; "
+                "give fewer types, types with fewer fields, or json(dict), which takes any object"
+            ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import hashlib
 import json
 import pickle
 import re
@@ -428,6 +429,14 @@ def test_of_two_writers_that_open_at_once_only_one_gets_its_type_in(tmp_path: Pa
 
     with ThreadPoolExecutor(writers) as pool:
         assert sum(pool.map(open_one, range(writers))) == 1
+
+
+def test_a_schema_that_the_journals_state_cannot_hold_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    wide = msgspec.defstruct("Wide", [(f"f{hashlib.sha256(b'%d' % n).hexdigest()}", int) for n in range(4_000)])
+    with pytest.raises(jlog.RecordTooLarge, match=r"schema of json\(Wide\) is stored.*at most 65536.*or json\(dict\)"):
+        jlog.Writer(tmp_path / "journal", codec=typed.json(wide))
+    with jlog.Writer(tmp_path / "journal", codec=typed.json(dict)) as writer:  # the first one is closed
+        writer.append({"a": 1})
 
 
 def test_the_shapes_survive_a_roll_and_retention(tmp_path: Path) -> None:
