@@ -19,7 +19,7 @@ from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.settings import Config, Settings
-from jlog.kafka.client.table import check_prefix, read_table
+from jlog.kafka.client.table import check_prefix, read_table, wait_until_seen
 from jlog.kafka.client.url import TopicUrl, parse
 
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
@@ -85,6 +85,7 @@ def find_pair(
     table = settings.names.table(at.topic, opened.uuid)
     # A user who may only capture may not ask for the table by its name.
     if table in cluster.names():
+        wait_until_seen(cluster, table)
         rows = {key: json.loads(value) for key, value in read_table(cluster, table, Stop()).items()}
         owner = rows.pop(OWNER, {})
         source_positions = {key.decode(): source_position for key, source_position in rows.items()}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from jlog.errors import JournalError
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import COMPACTED, Cluster, Topic
 from jlog.kafka.client.errors import BrokerError
 from jlog.kafka.client.streams import Stream
+
+SEEN_SECONDS = 2.0
 
 
 def ensure_table(cluster: Cluster, name: str, replication_factor: int | None) -> Topic:
@@ -31,6 +35,15 @@ def check_prefix(cluster: Cluster, name: str) -> None:
             f"{cluster.settings.servers}: there is no topic {name}, but {', '.join(others)} has these positions under another "
             f"prefix than {prefix!r}. Give that prefix (-X prefix=…), or delete that topic to begin anew"
         )
+
+
+def wait_until_seen(cluster: Cluster, name: str) -> None:
+    """Returns once readers of committed records see every transaction that was committed before this call: the brokers confirm
+    one to its producer a moment earlier. A transaction that was left open is waited for so long, too."""
+    table = [(name, 0)]
+    end, until = cluster.ends_of(table, committed=False)[name, 0], time.monotonic() + SEEN_SECONDS
+    while cluster.ends_of(table)[name, 0] < end and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def read_table(cluster: Cluster, name: str, stop: Stop, *, committed: bool = True, begin: int = 0) -> dict[bytes, bytes]:
