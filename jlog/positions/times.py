@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -58,14 +59,14 @@ def parse_time(text: str, now: datetime | None = None) -> FoundTime:
     found = _TIME.match(text)
     if text not in _DAYS and (found is None or not text or (found["offset"] and not found["date"])):
         raise ValueError(f"{text!r} is not a time; write {FORMS}")
+    here = now or (datetime.now(timezone.utc) if found and found["offset"] else _here_now())
     try:
         if found is None:
-            day = (now or datetime.now().astimezone()).replace(tzinfo=None) - _DAYS[text]
+            day = here.replace(tzinfo=None) - _DAYS[text]
             return FoundTime(_in_zone(day.replace(hour=0, minute=0, second=0, microsecond=0), now), is_local=True)
-        today = (now or datetime.now().astimezone()).date().isoformat()
         second, fraction = found["second"] or "00", (found["fraction"] or "").ljust(6, "0")
         # datetime.fromisoformat knows no Z before Python 3.11, and only fractions of 3 or 6 digits.
-        whole = f"{found['date'] or today}T{found['minute'] or '00:00'}:{second}.{fraction}"
+        whole = f"{found['date'] or here.date().isoformat()}T{found['minute'] or '00:00'}:{second}.{fraction}"
         if found["utc"]:
             return FoundTime(datetime.fromisoformat(f"{whole}+00:00"))
         if found["hours"]:
@@ -84,6 +85,15 @@ def parse_duration(text: str) -> timedelta:
         return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in found), timedelta(0))
     except OverflowError:
         raise ValueError(f"{text!r} is longer than {timedelta.max.days} days") from None
+
+
+def _here_now() -> datetime:
+    """Returns the machine's time, in its zone."""
+    try:
+        return datetime.now().astimezone()
+    except ValueError:
+        zone = f"TZ={os.environ.get('TZ')}"
+        raise ValueError(f"{zone}: this machine's zone is a day or more from UTC; name another, such as TZ=UTC") from None
 
 
 def _ago(text: str, now: datetime) -> datetime:

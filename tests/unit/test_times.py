@@ -1,5 +1,6 @@
 """Times as people write them."""
 
+import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -67,6 +68,19 @@ def test_the_machines_clock_and_zone_are_the_default():
     before = datetime.now(timezone.utc)
     assert before - timedelta(hours=1) <= parse_time("1h").time <= datetime.now(timezone.utc) - timedelta(hours=1)
     assert parse_time("2026-07-01").time == datetime(2026, 7, 1).astimezone()
+
+
+def test_a_zone_that_python_does_not_have_is_named(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC+25")
+    time.tzset()
+    try:
+        for text in ("2026-07-01", "13:30", "today"):
+            with pytest.raises(ValueError, match=r"TZ=UTC\+25: this machine's zone is a day or more from UTC; name another"):
+                parse_time(text)
+        assert parse_time("2026-11-20T12:00:00Z").time == NOON
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 BAD = [
