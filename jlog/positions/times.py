@@ -63,7 +63,7 @@ def parse_time(text: str, now: datetime | None = None) -> FoundTime:
     try:
         if found is None:
             day = here.replace(tzinfo=None) - _DAYS[text]
-            return FoundTime(_in_zone(day.replace(hour=0, minute=0, second=0, microsecond=0), now), is_local=True)
+            return FoundTime(in_zone(day.replace(hour=0, minute=0, second=0, microsecond=0), now), is_local=True)
         second, fraction = found["second"] or "00", (found["fraction"] or "").ljust(6, "0")
         # datetime.fromisoformat knows no Z before Python 3.11, and only fractions of 3 or 6 digits.
         whole = f"{found['date'] or here.date().isoformat()}T{found['minute'] or '00:00'}:{second}.{fraction}"
@@ -71,7 +71,7 @@ def parse_time(text: str, now: datetime | None = None) -> FoundTime:
             return FoundTime(datetime.fromisoformat(f"{whole}+00:00"))
         if found["hours"]:
             return FoundTime(datetime.fromisoformat(f"{whole}{found['hours']}:{found['minutes'] or '00'}"))
-        return FoundTime(_in_zone(datetime.fromisoformat(whole), now), is_local=True)
+        return FoundTime(in_zone(datetime.fromisoformat(whole), now), is_local=True)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{text!r} is not a time: {error}") from None
 
@@ -103,7 +103,7 @@ def _ago(text: str, now: datetime) -> datetime:
         raise ValueError(f"{text!r} ago is before the year 1") from None
 
 
-def _in_zone(time: datetime, now: datetime | None) -> datetime:
+def in_zone(time: datetime, now: datetime | None = None) -> datetime:
     """Returns the naive time in the zone of `now`, or of the machine, whose offset may be another one on that day."""
     if now is not None:
         return time.replace(tzinfo=now.tzinfo)
