@@ -287,6 +287,81 @@ def test_what_was_rotated_after_a_file_that_is_compressed_now_is_read(log: Path,
     assert resumed(log, place) == expected
 
 
+@pytest.mark.parametrize("name", ["app-old.log", "app.1", "kept"])
+def test_a_file_that_was_given_any_name_in_its_directory_is_read_to_its_end(
+    log: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(log_file, "QUIET_SECONDS", 0)
+    place, expected = read_so_far(log)
+    expected += write(log, 10)
+    log.rename(log.with_name(name))
+    expected += write(log, 20)
+    assert resumed(log, place) == expected[10:]
+
+
+@pytest.mark.parametrize("repointed", [False, True])
+def test_the_file_behind_a_symbolic_link_is_read_through_its_rotations(
+    log: Path, monkeypatch: pytest.MonkeyPatch, repointed: bool
+) -> None:
+    monkeypatch.setattr(log_file, "QUIET_SECONDS", 0)
+    link = log.parent.parent / "current"
+    link.symlink_to(log)
+    place, expected = read_so_far(log, link)
+    expected += write(log, 10)
+    if repointed:
+        link.unlink()
+        link.symlink_to(log.with_name("other.log"))
+    else:
+        log.rename(f"{log}.1")
+    expected += write(link, 20)
+    assert resumed(link, place) == expected[10:]
+
+
+def read_so_far(log: Path, path: Path | None = None) -> tuple[LinePlace, list[bytes]]:
+    lines = write(log, 0)
+    file = LogFile(str(path or log), None, print)
+    assert drained(file) == lines
+    file.close()
+    return file._place, lines
+
+
+@pytest.mark.parametrize("reads", range(1, 9))
+def test_a_file_that_is_truncated_between_two_reads_is_read_once(
+    log: Path, monkeypatch: pytest.MonkeyPatch, reads: int
+) -> None:
+    monkeypatch.setattr(log_file, "QUIET_SECONDS", 0)
+    place, expected = read_so_far(log)
+    expected += write(log, 10)
+    pread, left = os.pread, reads
+
+    def truncating(fd: int, size: int, offset: int) -> bytes:
+        nonlocal left
+        left -= 1
+        found = pread(fd, size, offset)
+        if left == 0:
+            copytruncate(log)
+        return found
+
+    monkeypatch.setattr(os, "pread", truncating)
+    file = LogFile(str(log), place, print)
+    found = drained(file)
+    expected += write(log, 20)
+    for _ in range(3):  # where it finds another file, next() returns None once
+        found += drained(file)
+    file.close()
+    assert found == expected[10:]
+
+
+def test_only_plain_files_are_read(journal: Path, log: Path) -> None:
+    expected = write(log, 0)
+    os.mkfifo(f"{log}.1")
+    log.with_name("app.log.2").mkdir()
+    with shipping(journal, log):
+        wait_for(journal, 10)
+    assert values(journal) == expected
+    assert "it is not a regular file" in run("append", journal, "--follow", f"{log}.1").err
+
+
 def test_a_kill_between_the_first_place_and_the_first_line_loses_no_line(journal: Path, log: Path) -> None:
     log.touch()
     with shipping(journal, log):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from io import FileIO
 
@@ -72,25 +74,29 @@ class LogFile:
         if self._file is None and not self._find():
             return self._begin_unread()
         assert self._file is not None
-        fd = self._file.fileno()
-        wanted, piece, newline = PIECE_BYTES, b"", -1
+        fd, offset = self._file.fileno(), self._place.offset
+        begin = max(offset - MARK_BYTES, 0)
+        at = offset - begin  # of the next line in `data`, whose bytes before that the mark is of
+        wanted, data, newline = PIECE_BYTES, b"", -1
         while newline < 0 and wanted <= LINE_BYTES_MAX:
-            piece = os.pread(fd, wanted, self._place.offset)
-            newline = piece.rfind(b"\n")
-            if len(piece) < wanted:
+            data = os.pread(fd, at + wanted, begin)
+            newline = data.rfind(b"\n", at)
+            if len(data) < at + wanted:
                 break
             wanted *= 2
-        if mark_of(fd, self._place.offset) != self._place.mark:  # after reading: the piece is of this file
+        head = os.pread(fd, MARK_BYTES, 0) if begin else data
+        if _mark(head, data[:at], offset) != self._place.mark:  # after reading: the data is of this file
             return self._after_truncation()
         if newline >= 0:
-            return self._taken(fd, piece[:newline].split(b"\n"), newline + 1)
-        if len(piece) > LINE_BYTES_MAX // 2:
-            raise ValueError(f"{self.path}: the line at byte {self._place.offset} has more than {LINE_BYTES_MAX // 2} bytes")
-        return self._at_its_end(fd, piece)
+            return self._taken(data[at:newline].split(b"\n"), head, data[: newline + 1])
+        if len(data) - at > LINE_BYTES_MAX // 2:
+            raise ValueError(f"{self.path}: the line at byte {offset} has more than {LINE_BYTES_MAX // 2} bytes")
+        return self._at_its_end(fd, head, data, data[at:])
 
-    def _taken(self, fd: int, values: list[bytes], size: int) -> Lines:
-        offset = self._place.offset + size
-        self._place = replace(self._place, offset=offset, mark=mark_of(fd, offset))
+    def _taken(self, values: list[bytes], head: bytes, data: bytes) -> Lines:
+        """Moves the place to the end of `data`. Its mark is of what was read: the file may have been truncated since."""
+        offset = max(self._place.offset - MARK_BYTES, 0) + len(data)
+        self._place = replace(self._place, offset=offset, mark=_mark(head, data, offset))
         self._quiet = None
         return Lines(values, self._place)
 
@@ -149,7 +155,9 @@ class LogFile:
         place = self._place
         rotated = self._rotated()
         for by_inode in (True, False) if place.offset else (True,):
-            for path in [self.path, *reversed(rotated)]:
+            # Its bytes prove that a file is the one, whatever its name is. Without any, its name has to be one of ours.
+            anywhere = self._with_inode(place.inode) if by_inode and place.offset else []
+            for path in [self.path, *reversed(rotated), *anywhere]:
                 file = _open(path)
                 if file is None:
                     continue
@@ -173,20 +181,23 @@ class LogFile:
             self._place = LinePlace(before=place.before)
         return False
 
+    def _with_inode(self, inode: int) -> list[str]:
+        directories = {os.path.dirname(path) for path in self._paths()}
+        return [entry.path for each in directories for entry in os.scandir(each) if entry.inode() == inode and entry.is_file()]
+
+    def _paths(self) -> set[str]:
+        """Returns the path, and that of the file which a symbolic link there leads to."""
+        return {self.path, os.path.realpath(self.path)}
+
     def _rotated(self) -> dict[str, os.stat_result]:
         """Returns the files that logrotate and its like have made of this one, oldest first."""
-        directory, name = os.path.split(self.path)
-        stem, ending = (re.escape(part) for part in os.path.splitext(name))
-        number = r"[._-]\d[\d.:_T-]*"
-        ours = re.compile(rf"{stem}{ending}(?:({number})|[.](?:old|bak))|{stem}({number}){ending}")
         inodes: dict[str, int] | None = None
         while True:  # until two looks agree: a file that gets another name during a look may be missing, or be there twice
-            matches = [match for name in os.listdir(directory) if (match := ours.fullmatch(name))]
-            parts = {os.path.join(directory, match[0]): (match[1] or "", match[2] or "") for match in matches}
-            found = {path: there for path in parts if (there := _stat(path)) is not None}
+            parts = {path: part for each in self._paths() for path, part in _rotated_names(each)}
+            found = {path: there for path in parts if (there := _stat(path)) is not None and stat.S_ISREG(there.st_mode)}
             before, inodes = inodes, _inodes(found)
             if inodes == before:
-                by_date = all(_DATE.match(after or within) for after, within in parts.values())
+                by_date = all(_DATE.match("".join(parts[path])) for path in found)
                 ages = {path: _age(there, *parts[path], by_date=by_date) for path, there in found.items()}
                 return {path: found[path] for path in sorted(found, key=ages.__getitem__)}
 
@@ -194,7 +205,7 @@ class LogFile:
         self.close()
         return None if self._find() else self._begin_unread()
 
-    def _at_its_end(self, fd: int, rest: bytes) -> Lines | None:
+    def _at_its_end(self, fd: int, head: bytes, data: bytes, rest: bytes) -> Lines | None:
         """Goes on to the next file, if this one was rotated away. `rest` is what stands after its last newline."""
         ours, now = os.fstat(fd), _stat(self.path)
         if (now is not None and os.path.samestat(now, ours)) or ours.st_size > self._place.offset + len(rest):
@@ -216,7 +227,7 @@ class LogFile:
                 return None
             later = [(self.path, now)]
         if rest:
-            return self._taken(fd, [rest], len(rest))
+            return self._taken([rest], head, data)
         path, expected = later[0]
         file = _open(path)
         if file is None or os.path.samestat(os.fstat(file.fileno()), expected):
@@ -224,6 +235,16 @@ class LogFile:
             return self._begin(file, [place.offset, place.mark] if place.offset else place.before)
         file.close()
         return None
+
+
+def _rotated_names(path: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yields the paths beside this one that have a name as of a rotation, and their numbers after and within the name."""
+    directory, name = os.path.split(path)
+    stem, ending = (re.escape(part) for part in os.path.splitext(name))
+    number = r"[._-]\d[\d.:_T-]*"
+    ours = re.compile(rf"{stem}{ending}(?:({number})|[.](?:old|bak))|{stem}({number}){ending}")
+    for match in filter(None, map(ours.fullmatch, os.listdir(directory))):
+        yield os.path.join(directory, match[0]), (match[1] or "", match[2] or "")
 
 
 def _age(there: os.stat_result, after: str, within: str, *, by_date: bool) -> tuple[int, list[int]]:
@@ -251,6 +272,9 @@ def _stat(path: str) -> os.stat_result | None:
 
 
 def _open(path: str) -> FileIO | None:
+    there = _stat(path)
+    if there is not None and not stat.S_ISREG(there.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
     try:
         return open(path, "rb", buffering=0)
     except FileNotFoundError:
@@ -260,5 +284,8 @@ def _open(path: str) -> FileIO | None:
 def mark_of(fd: int, offset: int) -> int:
     """Returns the checksum that a LinePlace has."""
     begin = max(offset - MARK_BYTES, 0)
-    head, tail = os.pread(fd, min(MARK_BYTES, offset), 0), os.pread(fd, offset - begin, begin)
-    return zlib.crc32(tail, zlib.crc32(head))
+    return _mark(os.pread(fd, MARK_BYTES, 0), os.pread(fd, offset - begin, begin), offset)
+
+
+def _mark(head: bytes, before: bytes, offset: int) -> int:
+    return zlib.crc32(before[-MARK_BYTES:], zlib.crc32(head[: min(MARK_BYTES, offset)]))
