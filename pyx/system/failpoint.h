@@ -1,6 +1,7 @@
 /* Named points at which a test kills or stops the process, or makes a system call fail. `JLOG_FAILPOINTS` in the environment
- * holds `name=action@count`, separated by commas. The action is `kill`, `stop` or a number, usually an errno. The count says
- * at which visit it happens (1: the first); 0 means at each. Compiled in by -DJLOG_FAILPOINTS; wheels have none. */
+ * holds `name=action@count`, separated by commas. The action is `kill`, `stop`, `hold` (the thread waits until the environment
+ * changes; for points without the GIL) or a number, usually an errno. The count says at which visit it happens (1: the first);
+ * 0 means at each. Compiled in by -DJLOG_FAILPOINTS; wheels have none. */
 #pragma once
 
 #ifdef JLOG_FAILPOINTS
@@ -13,6 +14,7 @@
 static __attribute__((noinline)) int jlog_failpoint_visit(const char *name, long *visits)
 {
     const char *at = getenv("JLOG_FAILPOINTS");
+    const char *const environment = at;
     const size_t length = strlen(name);
 
     for (; at != NULL && *at != '\0'; at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL) {
@@ -29,6 +31,9 @@ static __attribute__((noinline)) int jlog_failpoint_visit(const char *name, long
             kill(getpid(), SIGKILL);
         else if (strncmp(action, "stop", 4) == 0)
             kill(getpid(), SIGSTOP);
+        else if (strncmp(action, "hold", 4) == 0)
+            while (getenv("JLOG_FAILPOINTS") == environment)
+                usleep(1000);
         else
             return (int)strtol(action, NULL, 10);
         return 0;

@@ -189,11 +189,11 @@ cdef class Attachment:
         self.life.users -= 1
         if self.life.users != 0:
             return
-        thread, self.thread, self.life.closing_deadline = self.thread, None, deadline
+        self.life.closing_deadline = deadline
         self.life.pins += 1  # so that this thread closes it, and not the maintenance thread, for which it waits
         try:
-            if thread is not None:
-                thread.stop(wait, deadline)
+            if self.thread is not None:
+                self.thread.stop(wait, deadline)
         finally:
             self.life.pins -= 1
             if self.life.may_be_closed():
@@ -314,13 +314,16 @@ cdef class Attachment:
         # At the end of the interpreter no thread can be started any more, and no maintenance is needed.
         if not threading.main_thread().is_alive():
             return 0
-        thread = MaintenanceThread(self)
-        if self.thread is None or not self.thread.is_alive:  # no other thread has created one meanwhile
+        before = self.thread
+        if before is not None and before.goes_on:
+            return 0
+        thread = MaintenanceThread(self, before)
+        if self.thread is before:  # no other thread has created one meanwhile
             self.thread = thread
             try:
                 thread.start()
             except BaseException:
-                self.thread = None
+                self.thread = before
                 raise
         return 0
 
@@ -427,6 +430,7 @@ cdef class Attachment:
 
     cdef let_go(self):
         """Closes all files, also if the opening has failed halfway. This frees all locks."""
+        self.thread = None  # it refers to this attachment
         self.operations.prepared.drop_spare()
         self.process.close()
 

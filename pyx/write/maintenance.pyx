@@ -101,10 +101,15 @@ _running = set()
 
 
 class MaintenanceThread:
-    """Calls maintain() of an attachment from time to time."""
+    """Calls maintain() of an attachment from time to time.
 
-    def __init__(self, attachment):
+    before: the attachment's thread that was told to stop, but not waited for long enough; or None. This one begins when that one
+        has ended. So who waits for this one waits for both: the attachment cannot be closed while a thread is at work.
+    """
+
+    def __init__(self, attachment, before):
         self._attachment = attachment
+        self._before = before
         self._process = os.getpid()
         self._stop = Waker()
         self._told = None  # the error that was logged last
@@ -119,8 +124,9 @@ class MaintenanceThread:
             raise
 
     @property
-    def is_alive(self):
-        return self._thread is not None and self._thread.is_alive()
+    def goes_on(self):
+        """Whether it works, or is about to start, and was not told to stop."""
+        return self._stop.rings == 0 and (self._thread is None or self._thread.is_alive())
 
     def _run(self):
         """Goes on after any error: without this thread no records would be synced for sync="interval"."""
@@ -128,10 +134,16 @@ class MaintenanceThread:
         cdef Waker stop = self._stop
         while not ended:
             try:
+                self._wait_for_the_one_before()
                 ended = self._is_over()
             except BaseException:  # noqa: BLE001
                 ended = stop.wait(ERROR_PAUSE_US)
         _running.discard(self)
+
+    def _wait_for_the_one_before(self):
+        if self._before is not None:
+            self._before.join(None)
+            self._before = None
 
     def _is_over(self):
         """Waits, and calls maintain(). Returns whether the attachment is closed."""
@@ -153,8 +165,13 @@ class MaintenanceThread:
         if os.getpid() != self._process:
             return  # a child of a fork has no such thread, and the thread's locks may stay taken for ever
         stop.ring()
-        if wait and self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(deadline.at_most(STOP_SECONDS).left())
+        if wait:
+            self.join(deadline.at_most(STOP_SECONDS).left())
+
+    def join(self, timeout):
+        """Waits until it has ended, for `timeout` seconds at most; None waits for ever."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
 
 
 def _stop_all():

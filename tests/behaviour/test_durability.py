@@ -13,7 +13,7 @@ from behaviour.journals import SMALL, fill, read_away, value_of, values
 from crash.tampering import lose_unsynced
 from elsewhere import run_python
 from jlog.storage.attaching import attached
-from patience import HUNG_SECONDS
+from patience import HUNG_SECONDS, wait_until
 
 NEVER = 1e6  # seconds: no interval ends in a test
 CACHESTAT = 451  # system call, on all machines
@@ -203,6 +203,21 @@ def test_a_later_writer_sets_the_interval_of_every_process(path, spawn):
     wait_until_durable(path, 3)
     child.call("append", "w", 3)
     wait_until_durable(path, 6)
+
+
+def test_a_close_waits_for_the_thread_that_an_earlier_close_did_not_wait_for(path, failpoints, monkeypatch):
+    """That thread still keeps the journal open, so that nobody would be the last one to close it, and sync it."""
+    with jlog.Writer(path, sync="interval", sync_interval=0.001, lock_timeout=0.1) as first:
+        monkeypatch.setenv("JLOG_FAILPOINTS", "sync.told=hold@0")
+        first.append(b"a")
+        wait_until(lambda: durable_end(path) == 1)
+    later = jlog.Writer(path, sync="none")
+    later.append(b"b")
+    goes_on = threading.Timer(1, os.environ.pop, ("JLOG_FAILPOINTS",))
+    goes_on.start()
+    later.close()
+    assert durable_end(path) == 2
+    goes_on.join()
 
 
 def test_a_long_interval_is_not_cut_short(path):
