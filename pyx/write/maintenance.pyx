@@ -103,8 +103,8 @@ _running = set()
 class MaintenanceThread:
     """Calls maintain() of an attachment from time to time.
 
-    before: the attachment's thread that was told to stop, but not waited for long enough; or None. This one begins when that one
-        has ended. So who waits for this one waits for both: the attachment cannot be closed while a thread is at work.
+    before: the attachment's thread that was told to stop, but not waited for long enough; or None. This one begins when it has
+        ended. So a close that waits for this one waits for both: the attachment cannot be closed while a thread is at work.
     """
 
     def __init__(self, attachment, before):
