@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from jlog._core.system.lock import Deadline, Mutex
 from jlog._core.work.task import Task, TaskHolder
 from jlog._core.work.window import REJECTING_BYTE
+from jlog.errors import JournalError
 from jlog.storage.state import state_of
 from jlog.working.shared_subscriber import SharedSubscriber
 from jlog.writer import Writer
@@ -34,7 +36,14 @@ class DeadLetters:
         locks, what = self._subscriber.lock_file, f"was writing dead letters of {self._subscriber.name!r}"
         with locks.held(REJECTING_BYTE, deadline=deadline, what=what, mutex=self._mutex):
             holder.check_held(task)
-            self._store(task, reason)
+            try:
+                self._store(task, reason)
+            except BaseException:  # the next letter opens the journal anew: this one may have been removed, or have failed
+                writer, self._writer = self._writer, None
+                if writer is not None:
+                    with suppress(JournalError, OSError):
+                        writer.close()
+                raise
             holder.count_rejection(task)
 
     def _store(self, task: Task, reason: str) -> None:

@@ -71,7 +71,7 @@ class TaskPolicy:
         """Makes all finishes so far survive a power loss. Calls that wait for this meanwhile share one sync."""
         self._subscriber.sync_finishes(self.deadline())
 
-    def failed(self, task: Task, error: BaseException) -> None:
+    def failed(self, holder: TaskHolder, task: Task, error: BaseException) -> None:
         """Ends a `with task` out of which an exception came, which goes on to the caller whatever becomes of the task."""
         try:
             if isinstance(error, DecodeError) and error.sequence == task.sequence and self._letters is not None:
@@ -81,8 +81,17 @@ class TaskPolicy:
             else:
                 task.release()
         except (JournalError, OSError) as refused:
-            if not isinstance(refused, (LeaseLost, JournalClosed)):
-                warn(self._path, f"record {task.sequence} was not given back", refused)
+            self._put_off(holder, task, refused)
+
+    def _put_off(self, holder: TaskHolder, task: Task, refused: Exception) -> None:
+        """Lets a record come again that could not be rejected, such as while the disk of the dead letters is full."""
+        if isinstance(refused, (LeaseLost, JournalClosed)):
+            return
+        try:
+            holder.put_off(task)
+        except JournalError:
+            return
+        warn(self._path, f"record {task.sequence} was not rejected", refused)
 
     def reject(self, holder: TaskHolder, task: Task, reason: str) -> None:
         if self._letters is not None:
@@ -98,6 +107,8 @@ class TaskPolicy:
         """Rejects a record that was given back with no attempt left."""
         try:
             self.reject(holder, task, "its worker died, or its lease ended, in its last attempt")
+        except (JournalError, OSError) as refused:
+            self._put_off(holder, task, refused)
         except BaseException:
             holder.put_off(task)
             raise

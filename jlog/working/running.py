@@ -118,7 +118,7 @@ class Run:
                 found = self._handle(task)
             except Exception as error:  # noqa: BLE001
                 _log.warning("%s: record %d failed in attempt %d", self._path, task.sequence, task.attempt, exc_info=True)
-                self._source.policy.failed(task, error)
+                self._source.policy.failed(self._source, task, error)
             except BaseException:
                 task.release()
                 raise

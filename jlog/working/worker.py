@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -231,14 +232,12 @@ class Worker:
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
-        try:
-            self._source.close()
-        finally:
+        with ExitStack() as stack:
+            for part in (self._journal, self._subscriber, self._policy):
+                stack.callback(part.close)
             if self._run is not None:
-                self._run.wake()
-            self._policy.close()
-            self._subscriber.close()
-            self._journal.close()
+                stack.callback(self._run.wake)
+            self._source.close()
 
     def __enter__(self) -> Worker:  # noqa: PYI034
         self._source.window.check_open()

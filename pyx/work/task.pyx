@@ -88,7 +88,7 @@ cdef class Task(Record):
         if kind is None:
             self.holder.finish(self)
         elif self.state == HELD:
-            self.holder.policy.failed(self, error)
+            self.holder.policy.failed(self.holder, self, error)
 
     def __repr__(self):
         return f"<jlog.Task {self.sequence} attempt {self.attempt}>"
@@ -292,8 +292,8 @@ cdef class TaskHolder:
         return 0
 
     def put_off(self, Task task not None) -> None:
-        """Gives back a record that could not be rejected, to be tried again a second later."""
-        self.give_back(task, RETRY_US, False)
+        """Gives back a record that could not be rejected, to be tried again a second later. Its attempt counts."""
+        self.give_back(task, RETRY_US, task.attempt != 0)
 
     def count_rejection(self, Task task not None) -> None:
         """Finishes a rejected record."""

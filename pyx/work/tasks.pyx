@@ -341,6 +341,9 @@ cdef class TaskSource(TaskHolder):
                 window.looked_us = now_us  # so that look() does not do it either
                 waiting.prepare()
                 tasks = self.look(most)
+                if not tasks and now_us - self.cursor.checked_us >= SLICE_US:
+                    self.cursor.check_path()
+                    self.cursor.checked_us = now_us
                 if tasks or self.stopped or deadline.left_us(1) == 0 or (interrupt is not None and interrupt.raised):
                     return tasks
                 if self.is_full:

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 import pytest
 
 import jlog
-from behaviour.journals import no_file_may_grow
+from behaviour.journals import no_file_may_grow, values
 from conftest import SMALL
 from jlog._core.system.lock import RANGES, LockFile
 from jlog.positions import work_files
@@ -42,6 +42,12 @@ def open_worker(path, **options):
 def finish_all(worker):
     while tasks := worker.take(100, timeout=0):
         worker.ack(tasks)
+
+
+def take_some(worker, timeout):
+    while not (tasks := worker.take(timeout=timeout)):
+        pass
+    return tasks
 
 
 def position(path):
@@ -445,6 +451,45 @@ def test_where_the_dead_letter_cannot_be_written_the_record_stays_unfinished(pat
         assert worker.committed == 1
 
 
+def test_a_task_whose_dead_letter_could_not_be_written_comes_again(path, tmp_path):
+    """Its worker lives: nobody else would ever get it."""
+    fill(path, 1)
+    (tmp_path / "dead").write_bytes(b"a file")
+    with open_worker(path, max_attempts=1, dead_letters=tmp_path / "dead") as worker:
+        (task,) = worker.take()
+        with pytest.raises(KeyError), task:
+            raise KeyError
+        assert position(path).work.delayed == 1
+        assert worker.take(timeout=1.5) == []  # another try to reject it, which is not the caller's
+        (tmp_path / "dead").unlink()
+        assert worker.take(timeout=1.5) == []
+        assert worker.committed == 1
+    assert values(tmp_path / "dead") == [b"0"]
+
+
+def test_dead_letters_go_to_a_journal_that_took_the_place_of_another(path, tmp_path):
+    fill(path, 2)
+    with open_worker(path, dead_letters=tmp_path / "dead") as worker:
+        first, second = worker.take(2)
+        first.reject("broken")
+        shutil.rmtree(tmp_path / "dead")
+        with pytest.raises(jlog.JournalError):
+            second.reject("broken")
+        second.reject("broken")
+        assert worker.committed == 2
+    assert values(tmp_path / "dead") == [b"1"]
+
+
+def test_a_worker_whose_dead_letters_are_gone_frees_its_name(path, tmp_path):
+    fill(path, 1)
+    worker = open_worker(path, dead_letters=tmp_path / "dead")
+    worker.take()[0].reject("broken")
+    shutil.rmtree(tmp_path / "dead")
+    with pytest.raises(jlog.JournalMoved):
+        worker.close()
+    jlog.Reader(path, "billing").close()
+
+
 # --- The name and the options -------------------------------------------------------------------------------------------
 
 
@@ -678,6 +723,17 @@ def test_a_waiting_worker_gets_what_another_gives_back(path):
         task.nack(delay=0)
         thread.join()
         assert sequences(found) == [0]
+
+
+@pytest.mark.parametrize("timeout", [0, None])
+def test_a_worker_tells_that_its_journal_was_made_anew(path, timeout):
+    fill(path, 1)
+    with open_worker(path) as worker:
+        finish_all(worker)
+        shutil.rmtree(path)
+        fill(path, 1)
+        with pytest.raises(jlog.JournalMoved, match="another journal"):
+            take_some(worker, timeout)
 
 
 def test_close_ends_a_take_that_waits(path):
