@@ -2,25 +2,68 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 from jlog.errors import JournalError
+
+BEGIN_SECONDS = 1.0  # longest time that the exit waits for them
+
+_starting: set[object] = set()  # stand for the threads that were started and do not run yet
+_exits = threading.Event()
+
+
+def starting() -> object:
+    """Returns what a new thread has to call begun() with. The exit of the interpreter waits for that: CPython 3.11 and older
+    crash where a thread begins to run later. Raises RuntimeError where the exit waits for no more threads."""
+    start = object()
+    _starting.add(start)
+    if sys.is_finalizing() or (_exits.is_set() and threading.get_ident() != threading.main_thread().ident):
+        _starting.discard(start)
+        raise RuntimeError("the process exits")
+    return start
+
+
+def begun(start: object) -> None:
+    """Is called by a thread first of all."""
+    _starting.discard(start)
+
+
+def _let_all_begin() -> None:
+    _exits.set()
+    until = time.monotonic() + BEGIN_SECONDS
+    while _starting and time.monotonic() < until:
+        time.sleep(0.001)
+
+
+atexit.register(_let_all_begin)
+os.register_at_fork(after_in_child=_starting.clear)
 
 
 def start_thread(name: str, run: Callable[..., object], *arguments: object, daemon: bool = True) -> threading.Thread:
     """Starts a thread, which does not keep the process alive if it is a daemon. Raises JournalError where the process can have
     no more of them."""
+    start = None
     try:
-        thread = threading.Thread(target=run, args=arguments, name=name, daemon=daemon)
+        start = starting()
+        thread = threading.Thread(target=_run, args=(start, run, arguments), name=name, daemon=daemon)
         thread.start()
     except RuntimeError as error:  # also that of a lock without memory
+        _starting.discard(start)
         raise JournalError(
             f"the thread {name!r} cannot be started ({error}): the process or its container has reached its limit of threads "
             "(ulimit -u, pids.max) or of memory; raise it, or end other threads"
         ) from error
     return thread
+
+
+def _run(start: object, run: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    begun(start)
+    run(*arguments)
 
 
 def refuse_greenlets(call: str) -> None:

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from jlog.flow.stop import SLICE_SECONDS, Stop
+from jlog.errors import JournalError
+from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
+from jlog.system.threads import begun, start_thread, starting
 
 T = TypeVar("T")
 
 
 def answer_of(call: Callable[[], T], stop: Stop) -> T:
-    """Returns what the call returns, or raises its error. Raises Stopped when the time to stop is over; the call goes on."""
+    """Returns what the call returns, or raises its error. Raises Stopped when the time to stop is over; the call goes on. Also
+    raises it while the process exits, in other threads than the main one."""
     answer: list[tuple[T | None, BaseException | None]] = []
     done = threading.Lock()
     done.acquire()
+    try:
+        start = starting()
+    except RuntimeError:
+        raise Stopped from None
     # Not by threading.Thread, whose start() waits in Python code, where Ctrl-C may end in a RuntimeError of its lock.
-    _thread.start_new_thread(_run, (call, answer, done))
+    _thread.start_new_thread(_run, (start, call, answer, done))
     # The traceback of an exception that ends the wait keeps this frame, which must not have the last reference to a client.
     del call
     while not done.acquire(timeout=stop.slice()):
@@ -40,7 +46,10 @@ def answer_of(call: Callable[[], T], stop: Stop) -> T:
     return result  # type: ignore[return-value] # it is the call's where there is no error
 
 
-def _run(call: Callable[[], T], answer: list[tuple[T | None, BaseException | None]], done: threading.Lock) -> None:
+def _run(
+    start: object, call: Callable[[], T], answer: list[tuple[T | None, BaseException | None]], done: threading.Lock
+) -> None:
+    begun(start)
     try:
         answer.append((call(), None))
     except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
@@ -70,10 +79,8 @@ def let_go(clients: list[Any]) -> None:
                 close()
             del close, clients[-1]
 
-    if sys.is_finalizing():  # a thread would not run any more: the process ends without waiting for the client's own ones
+    try:
+        start_thread("jlog-kafka-close", close_all).join(SLICE_SECONDS)
+    except JournalError:  # the process exits, and does so without waiting for the client's own threads
         for client in clients:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
-        return
-    closing = threading.Thread(target=close_all, name="jlog-kafka-close", daemon=True)
-    closing.start()
-    closing.join(SLICE_SECONDS)

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Retry
-from jlog.flow.stop import GRACE_SECONDS, Stop, Stopped
+from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import BrokerError
 from jlog.kafka.client.names import is_ours
@@ -73,9 +73,7 @@ class Watcher:
         """Ends it. Does not wait for long where an answer is under way."""
         self._stop.request()
         if self._thread is not None:
-            # The thread ends within two slices, and later on a busy machine. At its end it starts another thread, which closes
-            # its clients. CPython 3.11 was seen to crash where a thread began to run during its exit.
-            self._thread.join(GRACE_SECONDS / 2)
+            self._thread.join(2 * SLICE_SECONDS)
 
     def _run(self) -> None:
         try:

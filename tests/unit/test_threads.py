@@ -1,0 +1,70 @@
+"""Threads beside the end of the interpreter: CPython 3.11 crashes where one begins to run after that."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from jlog.flow.stop import Stop, Stopped
+from jlog.kafka.client.background import answer_of, let_go
+from jlog.system import threads
+
+LATE = """
+import _thread, atexit, os, time
+
+def late(run, arguments):
+    def run_late():
+        time.sleep(0.2)
+        os.write(1, b"begins ")
+        run(*arguments)
+    begin(run_late, ())
+
+atexit.register(os.write, 1, b"exits")  # after what jlog registers later
+begin, _thread.start_new_thread = _thread.start_new_thread, late
+
+from jlog.flow.stop import Stop, Stopped
+from jlog.kafka.client.background import answer_of
+
+stop = Stop(grace_seconds=0)
+stop.request()
+try:
+    answer_of(list, stop)
+except Stopped:
+    os.write(1, b"stopped ")
+"""
+
+
+class Client:
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_exit_waits_for_a_thread_that_has_not_begun():
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, check=True)
+    assert done.stdout == b"stopped begins exits"
+
+
+def test_beside_the_exit_no_other_thread_starts_one(monkeypatch):
+    monkeypatch.setattr(threads, "_exits", exits := threading.Event())
+    exits.set()
+    client, outcomes = Client(), []
+
+    def run() -> None:
+        let_go([client])
+        with pytest.raises(Stopped) as stopped:
+            answer_of(list, Stop())
+        outcomes.append(stopped.type)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert outcomes == [Stopped]
+    assert not client.closed
+    assert not threads._starting
+    assert answer_of(list, Stop()) == []
+    let_go(clients := [client])
+    assert client.closed
+    assert not clients
