@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy
 from jlog._core.append.write_back cimport close_block, defer_block, drain, is_plain, write_back
 from jlog._core.append.direct_block cimport reserve, write_direct
 from jlog._core.format.format cimport (
-    JLOG_SHORT_BYTES, JLOG_TAG_EXPLICIT, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_block_header, jlog_crc32c, jlog_decode_record,
+    JLOG_SHORT_BYTES, JLOG_TAG_EXPLICIT, jlog_block_header, jlog_crc32c, jlog_decode_record, jlog_is_state,
     jlog_encode_short, jlog_load32, jlog_record, jlog_record_bytes, jlog_record_id, jlog_short_head, jlog_store32)
 from jlog._core.records.encode cimport Records
 from jlog._core.process.operation cimport (
@@ -150,7 +150,7 @@ cdef bint is_new_id(WritingProcess process, Append *append) noexcept nogil:
         size = jlog_decode_record(at, left, 0, &record)
         if size == 0:
             return False
-        if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+        if not jlog_is_state(&record):
             if sequence >= append.known_end:
                 id = jlog_record_id(&record, &id_bytes)
                 if id != NULL and id_bytes == append.id_bytes and memcmp(id, append.id, id_bytes) == 0:

@@ -155,6 +155,7 @@ cdef extern from "format/record.h" nogil:
     const uint8_t *jlog_pass_plain(const uint8_t *at, const uint8_t *end, uint64_t most, uint64_t *count)
     size_t jlog_record_bytes(const uint8_t *at, size_t left)
     size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t base_time_us, jlog_record *record)
+    bint jlog_is_state(const jlog_record *record)
     size_t jlog_decode_header(const uint8_t *at, size_t left, const uint8_t **name, uint32_t *name_bytes,
                               const uint8_t **value, uint32_t *value_bytes)
     const uint8_t *jlog_record_id(const jlog_record *record, uint32_t *id_bytes)

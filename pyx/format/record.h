@@ -151,6 +151,12 @@ static inline size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t 
     return bytes;
 }
 
+/* Returns whether it is a state record, which has no sequence. */
+static inline int jlog_is_state(const struct jlog_record *record)
+{
+    return record->tag & JLOG_TAG_LONG && record->tag & JLOG_TAG_STATE;
+}
+
 /* Returns how many bytes stand before the value of the plain record at `at`: one that has a value and a timestamp and nothing
  * else. Returns 0 for any other record, and for one that is not whole. `left`, the readable bytes, is at least JLOG_SHORT_BYTES. */
 static inline size_t jlog_plain_front(const uint8_t *at, size_t left, uint32_t *value_bytes)
@@ -286,7 +292,7 @@ static inline int jlog_walk_records(const uint8_t *records, size_t bytes, int64_
         if (size == 0 || !jlog_headers_valid(record.headers, record.headers_bytes))
             return -1;
         at += size;
-        if (record.tag & JLOG_TAG_LONG && record.tag & JLOG_TAG_STATE) {
+        if (jlog_is_state(&record)) {
             walk->has_state = 1;
             continue;
         }

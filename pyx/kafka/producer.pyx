@@ -54,6 +54,8 @@ cdef extern from "kafka/send.h" nogil:
                           size_t bytes, int64_t base_time_us, size_t *at, uint64_t *sequence)
     void jlog_pass_record(const uint8_t *data, size_t bytes, size_t *at, uint64_t *sequence)
 
+ctypedef rd_kafka_error_t *(*TimedCall)(rd_kafka_t *, int) noexcept nogil
+
 SENT = JLOG_SENT
 NOT_PLAIN = JLOG_NOT_PLAIN
 
@@ -80,15 +82,7 @@ cdef class Producer(Client):
         self.start(JLOG_RDKAFKA_PRODUCER, conf)
 
     def init_transactions(self, double seconds):
-        cdef int wait = milliseconds(seconds)
-        cdef rd_kafka_error_t *failed
-        self.enter()
-        try:
-            with nogil:
-                failed = self.calls.init_transactions(self.handle, wait)
-        finally:
-            self.leave()
-        self.raise_if(failed)
+        self.wait_for(self.calls.init_transactions, seconds)
 
     def begin_transaction(self):
         cdef rd_kafka_error_t *failed
@@ -101,26 +95,21 @@ cdef class Producer(Client):
         self.raise_if(failed)
 
     def commit_transaction(self, double seconds):
-        cdef int wait = milliseconds(seconds)
-        cdef rd_kafka_error_t *failed
-        self.enter()
-        try:
-            with nogil:
-                failed = self.calls.commit_transaction(self.handle, wait)
-        finally:
-            self.leave()
-        self.raise_if(failed)
+        self.wait_for(self.calls.commit_transaction, seconds)
 
     def abort_transaction(self, double seconds):
+        self.wait_for(self.calls.abort_transaction, seconds)
+
+    cdef int wait_for(self, TimedCall call, double seconds) except -1:
         cdef int wait = milliseconds(seconds)
         cdef rd_kafka_error_t *failed
         self.enter()
         try:
             with nogil:
-                failed = self.calls.abort_transaction(self.handle, wait)
+                failed = call(self.handle, wait)
         finally:
             self.leave()
-        self.raise_if(failed)
+        return self.raise_if(failed)
 
     cdef int raise_if(self, rd_kafka_error_t *failed) except -1:
         if failed != NULL:

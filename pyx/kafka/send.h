@@ -191,11 +191,6 @@ static inline int jlog_send_record(const struct jlog_rdkafka *calls, const struc
     return code;
 }
 
-static inline int jlog_is_state(const struct jlog_record *record)
-{
-    return record->tag & JLOG_TAG_LONG && record->tag & JLOG_TAG_STATE;
-}
-
 /* Moves `*at` and `*sequence` beyond the next record. */
 static inline void jlog_pass_record(const uint8_t *data, size_t bytes, size_t *at, uint64_t *sequence)
 {

@@ -14,12 +14,11 @@ from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.format.format cimport (
     JLOG_CODEC_LZ4,
     JLOG_NONE,
-    JLOG_TAG_LONG,
-    JLOG_TAG_STATE,
     jlog_block_header,
     jlog_crc32c,
     jlog_decode_record,
     jlog_headers_valid,
+    jlog_is_state,
     jlog_load64,
     jlog_pass_plain,
     jlog_record,
@@ -371,7 +370,7 @@ cdef class BlockReader:
                 if size > <size_t> (limit - before):
                     break
                 self.at += size
-                count = not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE)
+                count = not jlog_is_state(&record)
             self.sequence += count
         return 0
 

@@ -9,7 +9,7 @@ from jlog._core.read.blocks cimport BlockReader
 from jlog._core.records.columns cimport Batch
 from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.read.position cimport IN_USE, begin_step, end_use, is_own
-from jlog._core.format.format cimport JLOG_NONE, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_pass_plain, jlog_record
+from jlog._core.format.format cimport JLOG_NONE, jlog_is_state, jlog_pass_plain, jlog_record
 from jlog._core.buffer.page cimport jlog_word_used
 from jlog._core.records.record cimport RecordBatch
 from jlog._core.segments.segment cimport SegmentFile
@@ -386,7 +386,7 @@ cdef class Cursor(ReadPosition):
                         if batch.count + count and <Py_ssize_t> size > left:
                             left = 0
                             break
-                        if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+                        if not jlog_is_state(&record):
                             count += 1
                         blocks.at += size
                     left -= blocks.at - at

@@ -1,5 +1,5 @@
 from jlog._core.read.blocks cimport BlockReader
-from jlog._core.format.format cimport JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_record
+from jlog._core.format.format cimport jlog_is_state, jlog_record
 from jlog._core.records.record cimport Record, make_record
 
 cdef extern from * nogil:
@@ -16,7 +16,7 @@ cdef inline bint to_next_record(BlockReader blocks, jlog_record *record, size_t 
             return False
         __builtin_prefetch(blocks.at + PREFETCH_BYTES)
         size[0] = blocks.decode(record)
-        if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+        if not jlog_is_state(record):
             return True
         blocks.at += size[0]
 

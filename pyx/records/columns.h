@@ -122,7 +122,7 @@ static inline void jlog_measure(const uint8_t *at, const uint8_t *end, struct jl
     for (; at < end && (size = jlog_decode_record(at, (size_t)(end - at), 0, &record)) != 0; at += size) {
         size_t left = record.headers_bytes;
 
-        if (record.tag & JLOG_TAG_LONG && record.tag & JLOG_TAG_STATE)
+        if (jlog_is_state(&record))
             continue;
         sizes->keys += record.key != NULL;
         sizes->key_bytes += record.key_bytes;

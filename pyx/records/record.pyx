@@ -11,7 +11,7 @@ from jlog._core.records.columns cimport Batch, Columns
 from jlog._core.records.encode cimport EncodedRecords
 from jlog._core.records.rows cimport body_of_arrow
 from jlog._core.format.format cimport (
-    JLOG_TAG_EXPLICIT, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_decode_header, jlog_decode_record, jlog_record, jlog_record_id)
+    JLOG_TAG_EXPLICIT, jlog_decode_header, jlog_decode_record, jlog_is_state, jlog_record, jlog_record_id)
 
 from jlog._core.records.arrow import fields_of, requested_fields, schema_of
 from jlog._core.records.columns import import_pyarrow
@@ -110,6 +110,16 @@ cdef Record make_record(const jlog_record *record, uint64_t sequence):
     return made
 
 
+cdef inline bint next_record(const uint8_t **at, bytes body, int64_t base_time_us, jlog_record *record) noexcept:
+    """Decodes the next record that has a sequence, and moves past it. Returns False at the end of the body."""
+    cdef const uint8_t *end = <const uint8_t *> body + len(body)
+    while at[0] != end:
+        at[0] += jlog_decode_record(at[0], end - at[0], base_time_us, record)
+        if not jlog_is_state(record):
+            return True
+    return False
+
+
 cdef class RecordBatch(Batch):
     """Records that were read together: a sequence of Record objects, each created when it is asked for."""
 
@@ -133,41 +143,28 @@ cdef class RecordBatch(Batch):
         cdef const uint8_t *at
         cdef const uint8_t *id
         cdef uint32_t id_bytes = 0
-        cdef size_t left, size
         cdef uint64_t sequence
         cdef list found = []
         for data, base_time_us, first_sequence, _ in self.chunks:
-            sequence = first_sequence
-            at = <const uint8_t *> <bytes> data
-            left = len(<bytes> data)
-            while left:
-                size = jlog_decode_record(at, left, base_time_us, &record)
-                if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
-                    id = jlog_record_id(&record, &id_bytes)
-                    if id != NULL:
-                        found.append((id[:id_bytes], sequence,
-                                      base_time_us if record.tag & JLOG_TAG_EXPLICIT else record.timestamp_us))
-                    sequence += 1
-                at += size
-                left -= size
+            at, sequence = <const uint8_t *> <bytes> data, first_sequence
+            while next_record(&at, data, base_time_us, &record):
+                id = jlog_record_id(&record, &id_bytes)
+                if id != NULL:
+                    found.append((id[:id_bytes], sequence,
+                                  base_time_us if record.tag & JLOG_TAG_EXPLICIT else record.timestamp_us))
+                sequence += 1
         return found
 
     def values(self):
         """Returns the values alone, as a list. No other way to get them all is cheaper."""
         cdef jlog_record record
         cdef const uint8_t *at
-        cdef size_t left, size
         cdef list found = []
         for data, _, _, _ in self.chunks:
             at = <const uint8_t *> <bytes> data
-            left = len(<bytes> data)
-            while left:
-                size = jlog_decode_record(at, left, 0, &record)
-                if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
-                    found.append(None if record.value == NULL
-                                 else PyBytes_FromStringAndSize(<char *> record.value, record.value_bytes))
-                at += size
-                left -= size
+            while next_record(&at, data, 0, &record):
+                found.append(None if record.value == NULL
+                             else PyBytes_FromStringAndSize(<char *> record.value, record.value_bytes))
         return found
 
     def decoded(self):
@@ -208,19 +205,12 @@ cdef class RecordBatch(Batch):
     def __iter__(self):
         cdef jlog_record record
         cdef const uint8_t *at
-        cdef size_t left, size
         cdef uint64_t sequence
         for data, base_time_us, first_sequence, _ in self.chunks:
-            sequence = first_sequence
-            at = <const uint8_t *> <bytes> data
-            left = len(<bytes> data)
-            while left:
-                size = jlog_decode_record(at, left, base_time_us, &record)
-                if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
-                    yield make_record(&record, sequence)
-                    sequence += 1
-                at += size
-                left -= size
+            at, sequence = <const uint8_t *> <bytes> data, first_sequence
+            while next_record(&at, data, base_time_us, &record):
+                yield make_record(&record, sequence)
+                sequence += 1
 
     def __getitem__(self, index):
         cdef jlog_record record
@@ -250,7 +240,7 @@ cdef class RecordBatch(Batch):
             sequence = first_sequence
             while offset < left:
                 size = jlog_decode_record(at + offset, left - offset, 0, &record)
-                if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+                if not jlog_is_state(&record):
                     starts.append((number, offset, sequence))
                     sequence += 1
                 offset += size

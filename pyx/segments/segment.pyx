@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy, memset
 from jlog._core.system.file cimport OpenFile, jlog_close_file, jlog_file_bytes, jlog_read_at
 from jlog._core.format.format cimport (
     JLOG_BLOCK_HAS_STATE, JLOG_BLOCK_MAGIC, JLOG_CODEC_LZ4, JLOG_FORMAT_VERSION, JLOG_KIND_STATE, JLOG_NONE, JLOG_NUMBER_MAX,
-    JLOG_SEGMENT_MAGIC, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_block_header, jlog_crc32c, jlog_decode_record, jlog_record,
+    JLOG_SEGMENT_MAGIC, jlog_block_header, jlog_crc32c, jlog_decode_record, jlog_is_state, jlog_record,
     jlog_segment_header, jlog_segment_header_valid, jlog_structure_crc, jlog_walk, jlog_walk_records)
 from jlog._core.segments.walk cimport (
     JLOG_BLOCK_BAD_BODY, JLOG_BLOCK_BAD_HEADER, JLOG_BLOCK_NONE, JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_begin_walk,
@@ -313,7 +313,7 @@ def change_state(bytes raw not None, int64_t base_time_us, dict state) -> None:
         size = jlog_decode_record(at, left, base_time_us, &record)
         if size == 0:
             raise ValueError("a record of the block does not fit into it")
-        if record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE:
+        if jlog_is_state(&record):
             key = record.key[:record.key_bytes]
             if record.value == NULL:
                 state.pop(key, None)
@@ -341,7 +341,7 @@ def first_time(bytes raw not None, int64_t base_time_us) -> int:
         size = jlog_decode_record(at, left, base_time_us, &record)
         if size == 0:
             break
-        if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+        if not jlog_is_state(&record):
             return record.timestamp_us
         at += size
         left -= size

@@ -328,7 +328,7 @@ static inline uint32_t jlog_window_take_new(struct jlog_window *window, uint32_t
 
         if (bytes == 0)
             break; /* the reader meets it, and says where it is */
-        if (record.tag & JLOG_TAG_LONG && record.tag & JLOG_TAG_STATE) {
+        if (jlog_is_state(&record)) {
             walk->at += bytes;
             continue;
         }

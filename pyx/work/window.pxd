@@ -5,7 +5,6 @@ from jlog._core.system.lock cimport LockFile
 cdef extern from "work/window.h" nogil:
     enum:
         JLOG_NO_ENTRY
-        JLOG_WINDOW_HEADER_BYTES
         JLOG_WINDOW_LAYOUT
         JLOG_WINDOW_STEP
         JLOG_WORKERS_MAX

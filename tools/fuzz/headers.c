@@ -99,7 +99,7 @@ static uint64_t decode_body(const uint8_t *body, size_t bytes, int64_t base_time
         if (record.key != NULL)
             touch(record.key, record.key_bytes);
         decode_headers(record.headers, record.headers_bytes);
-        records += !(record.tag & JLOG_TAG_LONG && record.tag & JLOG_TAG_STATE);
+        records += !jlog_is_state(&record);
     }
     if (whole) {
         assert(at == bytes && walk.record_count == records && records <= bytes / JLOG_SHORT_BYTES);
