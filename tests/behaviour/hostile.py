@@ -17,6 +17,7 @@ import google_crc32c
 
 import jlog
 import oracle
+from crash.tampering import change
 
 # Where the fields lie in each structure.
 SEGMENT_HEADER = {
@@ -44,23 +45,17 @@ def crc32c(data: bytes) -> int:
     return int(google_crc32c.value(data))
 
 
-def write_at(path: Path, offset: int, content: bytes) -> None:
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        file.write(content)
-
-
 def seal(path: Path, offset: int, size: int) -> None:
     """Makes the CRC right of the structure that stands there."""
     content = path.read_bytes()[offset : offset + size]
-    write_at(path, offset + 12, struct.pack("<I", oracle.structure_crc(content)))
+    change(path, offset + 12, struct.pack("<I", oracle.structure_crc(content)))
 
 
 def set_fields(path: Path, offset: int, size: int, places: dict[str, int], **fields: int | bytes) -> None:
     """Changes fields of the structure at `offset`, whose CRC is right again then."""
     for name, value in fields.items():
         packed = value if isinstance(value, bytes) else struct.pack("<Q", value & (2**64 - 1))
-        write_at(path, offset + places[name], packed)
+        change(path, offset + places[name], packed)
     seal(path, offset, size)
 
 
@@ -99,13 +94,13 @@ def set_slot(journal: Path, parity: int, *, capacity: int | None = None, word: i
     path = journal / "precommit"
     at = oracle.PAGE_SLOTS_AT + 64 * parity
     for name, value in fields.items():
-        write_at(path, at + SLOT[name], struct.pack("<Q", value & (2**64 - 1)))
+        change(path, at + SLOT[name], struct.pack("<Q", value & (2**64 - 1)))
     if capacity is not None:
-        write_at(path, at + 40, struct.pack("<I", capacity))
+        change(path, at + 40, struct.pack("<I", capacity))
     if word is not None:
-        write_at(path, at + 48, struct.pack("<Q", word))
+        change(path, at + 48, struct.pack("<Q", word))
     content = path.read_bytes()
-    write_at(path, at + 44, struct.pack("<I", crc32c(content[16:32] + content[at : at + 44])))
+    change(path, at + 44, struct.pack("<I", crc32c(content[16:32] + content[at : at + 44])))
 
 
 class Block:
@@ -146,7 +141,7 @@ class Block:
             if self.fields["codec"] == 0:
                 sizes["raw_bytes"] = len(self.body)
             fields = {**sizes, **fields}
-        write_at(self.path, self.offset, self.encode(**fields))
+        change(self.path, self.offset, self.encode(**fields))
 
 
 def blocks(path: Path) -> Iterator[Block]:

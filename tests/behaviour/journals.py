@@ -14,6 +14,7 @@ import google_crc32c
 
 import jlog
 import oracle
+from crash.tampering import change
 from jlog._core.format.constants import BLOCK_HEADER_BYTES
 
 SMALL: dict[str, Any] = {
@@ -77,9 +78,7 @@ def damage_block(path: str | os.PathLike[str], number: int) -> None:
     """Damages a block, counted from 0 among those that have records."""
     found = [(file, block) for file, block in jlog.Journal(path).blocks() if block.records]  # type: ignore[union-attr]
     file, block = found[number]
-    with open(file, "r+b") as opened:
-        opened.seek(block.offset + BLOCK_HEADER_BYTES)
-        opened.write(b"damage")
+    change(file, block.offset + BLOCK_HEADER_BYTES, b"damage")
 
 
 @contextmanager

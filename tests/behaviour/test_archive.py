@@ -17,6 +17,7 @@ import jlog
 import jlog.archive.local_copy
 import oracle
 from behaviour.journals import SMALL, fill, read_away, sequences, value_of, values
+from crash.tampering import change
 from jlog.archive.store import ArchiveFolder
 from jlog.care.archive_loop import keep_archived
 from jlog.care.cleaning import archive_and_clean
@@ -623,9 +624,7 @@ def test_a_segment_that_was_cut_off_ends_in_damage(make, files, left):
 @pytest.mark.damage
 def test_earlier_damage_is_archived_as_it_is_and_reported(make, files, path):
     journal = make(files)
-    with open(journal.segments()[2].path, "r+b") as file:
-        file.seek(-50, os.SEEK_END)
-        file.write(b"?")
+    change(journal.segments()[2].path, -50, b"?")
     assert len(journal.clean()) == 5
     (damage,) = jlog.archive.Archive(files).verify()
     assert (damage.first_sequence, "before it was archived" in damage.reason) == (20, True)
@@ -808,9 +807,7 @@ def test_a_copy_that_is_not_whole_is_not_restored(make, files, tmp_path, kind):
     make(files).clean()
     folder = archived_files(files)
     if kind == "damaged":
-        with open(folder / f"{20:020d}.seg", "r+b") as file:
-            file.seek(-5, os.SEEK_END)
-            file.write(b"?")
+        change(folder / f"{20:020d}.seg", -5, b"?")
     else:
         (folder / f"{20:020d}.json").unlink()
     with pytest.raises(jlog.CorruptJournal if kind == "damaged" else jlog.PositionLost):

@@ -10,6 +10,7 @@ import pytest
 
 import jlog
 from behaviour.journals import read_away
+from crash.tampering import flip
 from jlog._core.segments.index import SparseIndex, index_content, parse_index
 from jlog.archive import Archive, local_copy
 
@@ -353,17 +354,9 @@ def test_segments_that_were_removed_since_they_were_listed_are_lost(path, tmp_pa
 # --- Damage and failures ------------------------------------------------------------------------------------------
 
 
-def spoil(file, offset):
-    with file.open("r+b") as opened:
-        opened.seek(offset)
-        byte = opened.read(1)
-        opened.seek(offset)
-        opened.write(bytes([byte[0] ^ 1]))
-
-
 @pytest.mark.parametrize("at", [120, 9000, 300_000, 700_000])
 def test_damage_far_away_is_found_and_skipped_as_it_is_nearby(url, folder, at):
-    spoil(files(folder, "seg")[0], at)
+    flip(files(folder, "seg")[0], at)
 
     def read_past(where):
         told, found = [], []

@@ -9,6 +9,7 @@ import pytest
 import jlog
 import oracle
 from behaviour.journals import SMALL, fill, read_away, records, sequences, value_of, values
+from crash.tampering import change
 from elsewhere import ANOTHER_USER, mounted_by, read_only, run_python, small_disk
 
 
@@ -294,11 +295,8 @@ def test_damage_is_copied_as_it_is(path, target):
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 100)
     segments = jlog.Journal(path).segments()
-    with open(segments[1].path, "r+b") as file:
-        file.seek(300)
-        file.write(b"damage")
-    with open(segments[2].path, "r+b") as file:
-        file.write(b"a header")
+    change(segments[1].path, 300, b"damage")
+    change(segments[2].path, 0, b"a header")
     found, copied = (jlog.Journal(journal).verify() for journal in (path, jlog.Journal(path).backup(target).path))
     assert copied.records == found.records
     assert [(os.path.basename(at.path), at.offset) for at in copied.damage] == [

@@ -1,5 +1,6 @@
 """compression="lz4": smaller files, the same records."""
 
+import os
 import random
 import struct
 from datetime import timedelta
@@ -239,8 +240,7 @@ def test_a_torn_block_that_was_never_synced_ends_the_journal(tmp_path):
     for cut in range(last.offset, last.offset + 72 + last.stored_bytes, 7):
         path = copy(killed, tmp_path / "copy")
         zero(path / "precommit")  # else the block is had from there
-        with open(newest_segment(path), "r+b") as file:
-            file.truncate(cut)
+        os.truncate(newest_segment(path), cut)
         assert values(path) == written[:20], cut
     with jlog.Writer(path) as writer:
         assert writer.append(b"after") >= 30

@@ -14,7 +14,7 @@ import pytest
 
 import jlog
 from cli.command import run
-from crash.tampering import another_boot, copy_of_killed
+from crash.tampering import another_boot, change, copy_of_killed
 from filesystems import CannotMount, mounted
 from jlog.cli.doctor import examine, examine_machine
 
@@ -123,9 +123,7 @@ def test_an_earlier_boot_whose_records_were_not_synced_is_told(path):
 @pytest.mark.damage
 def test_damage_at_an_end_of_a_segment_is_found_without_reading_all(path):
     sealed = jlog.Journal(path).segments()[0]
-    with open(sealed.path, "r+b") as file:
-        file.seek(sealed.size_bytes - 2)
-        file.write(b"\xff\xff")
+    change(sealed.path, sealed.size_bytes - 2, b"\xff\xff")
     result = run("doctor", path, "--json")
     assert (result.code, [found["check"] for found in result.json if found["check"] != "disk-space"]) == (3, ["damage"])
 

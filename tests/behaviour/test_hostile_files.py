@@ -19,6 +19,7 @@ import jlog
 import oracle
 from behaviour import hostile
 from behaviour.hostile import Block, set_bounds, set_meta, set_position, set_segment_header, set_slot
+from crash.tampering import change
 
 pytestmark = pytest.mark.damage
 
@@ -68,7 +69,7 @@ def killed(template, in_memory):
     copied = Path(shutil.copytree(path, in_memory / "killed"))
     writer.close()
     found = (copied / "precommit").stat()
-    hostile.write_at(copied / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))
+    change(copied / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))
     return copied
 
 
@@ -318,7 +319,7 @@ def test_an_index_that_counts_what_it_has_not_is_built_anew(journal, count):
 @pytest.mark.parametrize("entry", [(NONE, 168, 0), (0, NONE, 0), (0, 0, 0), (5, 168, HUGE), (0, 1 << 62, -HUGE)])
 def test_an_index_that_makes_no_sense_loses_no_record(journal, entry):
     index = journal / f"{0:020d}.idx"
-    hostile.write_at(index, oracle.INDEX_HEADER.size, struct.pack("<QQq", *(n & NONE for n in entry[:2]), entry[2]))
+    change(index, oracle.INDEX_HEADER.size, struct.pack("<QQq", *(n & NONE for n in entry[:2]), entry[2]))
     hostile.seal(index, 0, index.stat().st_size)
     for start in range(21):
         with jlog.Reader(journal, start=start) as reader:
@@ -488,7 +489,7 @@ def test_a_body_that_unpacks_too_large_takes_no_memory(journal, packed_bytes):
     block = list(hostile.blocks(segment))[-1]
     block.body = b"\x1f\x00\x01\x00" + b"\xff" * packed_bytes + b"\x00\x50zzzzz"
     fields = {"stored_bytes": len(block.body), "raw_crc": 0, "codec": 1}
-    hostile.write_at(segment, block.offset, block.encode(raw_bytes=255 * len(block.body), **fields))
+    change(segment, block.offset, block.encode(raw_bytes=255 * len(block.body), **fields))
     (journal / "precommit").unlink()
     found = outcomes(journal)
     assert found["iterate"][0] == "CorruptJournal"
@@ -508,7 +509,7 @@ def test_a_slot_with_any_number_in_it_is_not_a_place_or_is_right(killed, name, n
 def test_an_open_block_with_a_false_place_is_not_an_end_to_read_from(journal):
     """The page is believed, as after killed writers: its open block begins with a number that nothing leads up to."""
     found = (journal / "precommit").stat()
-    hostile.write_at(journal / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))
+    change(journal / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))
     for parity in (0, 1):
         set_slot(journal, parity, first_sequence=96)
     with jlog.Reader(journal, start="end") as reader:
@@ -536,13 +537,13 @@ def test_a_word_that_counts_more_than_the_body_has_is_not_a_word(killed, word):
 @pytest.mark.parametrize("number", [NONE, exhaustive.only(4096)])
 def test_any_number_in_the_page_is_survived(killed, at, number):
     """The page has no checksum that could tell."""
-    hostile.write_at(killed / "precommit", at, struct.pack("<Q", number))
+    change(killed / "precommit", at, struct.pack("<Q", number))
     outcomes(killed)
 
 
 @pytest.mark.parametrize("number", [0, 1, NONE, 2**63, 2**62 - 1])
 def test_a_generation_that_is_none_is_survived(killed, number):
-    hostile.write_at(killed / "precommit", oracle.PAGE_GENERATION_AT, struct.pack("<Q", number))
+    change(killed / "precommit", oracle.PAGE_GENERATION_AT, struct.pack("<Q", number))
     for parity in (0, 1):
         set_slot(killed, parity, generation=number)
     outcomes(killed)

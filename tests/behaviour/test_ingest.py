@@ -18,6 +18,7 @@ import pytest
 
 import jlog
 from behaviour.journals import values
+from crash.tampering import change, flip
 from jlog.ingest import EncodedRecords, Piece, SegmentBuilder, extend_body, ingest, read_piece
 
 STATE: dict[bytes, bytes | None] = {b"loader": b"1"}
@@ -271,10 +272,8 @@ def test_pieces_of_another_file_are_refused(path: Path, tmp_path: Path) -> None:
 
 def test_pieces_of_an_earlier_version_are_taken_at_their_word(path: Path, tmp_path: Path) -> None:
     file = built(tmp_path / "file")
-    with open(file.path, "r+b") as raw:
-        for piece in file.pieces:
-            raw.seek(piece.offset)
-            raw.write(bytes(72))
+    for piece in file.pieces:
+        change(file.path, piece.offset, bytes(72))
     with jlog.Writer(path) as writer:
         assert ingest(writer, file.path, file.pieces) == 1
     assert values(path) == [b"first", *NUMBERS]
@@ -340,11 +339,7 @@ def test_a_piece_is_read_into_a_body(path: Path, tmp_path: Path, compression: st
 def test_a_damaged_piece_is_refused_and_the_body_is_unchanged(path: Path, tmp_path: Path, compression: str) -> None:
     file = built(tmp_path / "file", compression=compression)
     damaged: Piece = file.pieces[1]
-    with open(file.path, "r+b") as raw:
-        raw.seek(damaged.offset + 100)
-        (byte,) = raw.read(1)
-        raw.seek(-1, os.SEEK_CUR)
-        raw.write(bytes([byte ^ 4]))
+    flip(file.path, damaged.offset + 100)
     with jlog.Writer(path) as writer:
         body = EncodedRecords()
         read_piece(file.path, file.pieces[0], body)

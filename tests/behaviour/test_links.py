@@ -8,7 +8,7 @@ import pytest
 
 import jlog
 from behaviour.journals import SMALL, read_away
-from crash.tampering import copy, flip, zero
+from crash.tampering import change, copy, flip, zero
 from jlog.errors import JournalError
 
 SEGMENT = f"{0:020d}.seg"
@@ -208,9 +208,7 @@ def test_nothing_goes_into_a_quarantine_that_is_a_link(path, tmp_path, use):
     else:
         (path / "precommit").unlink()
         end = jlog.Journal(path).segments()[-1].size_bytes
-        with open(path / f"{10:020d}.seg", "r+b") as file:
-            file.seek(end)
-            file.write(b"not synced")
+        change(path / f"{10:020d}.seg", end, b"not synced")
     with pytest.raises(JournalError, match="symbolic link"):
         use(path)
     assert list(elsewhere.iterdir()) == []

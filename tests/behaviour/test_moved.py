@@ -15,6 +15,7 @@ import pytest
 import exhaustive
 import jlog
 from behaviour.journals import SMALL, fill, values
+from crash.tampering import change
 from elsewhere import python
 from faults.moments import Moments
 from jlog._core.system.lock import Deadline
@@ -366,9 +367,7 @@ def test_a_copy_of_an_error_of_a_reader_does_not_close_the_directory_that_the_re
         writer.extend([bytes(100)] * 200)
         writer.extend([bytes(100)] * 200)
     segment = jlog.Journal(path).segments()[0]
-    with open(segment.path, "r+b") as file:
-        file.seek(600)
-        file.write(b"\xff")
+    change(segment.path, 600, b"\xff")
     with jlog.Reader(path) as reader:
         with pytest.raises(jlog.CorruptJournal) as caught:
             list(reader.values())

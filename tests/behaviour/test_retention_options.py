@@ -13,6 +13,7 @@ import pytest
 import jlog
 import jlog.care.passed_segments
 from behaviour.journals import SMALL, backdate, fill, read_away, sequences, value_of, values
+from crash.tampering import change
 
 DAY = timedelta(days=1)
 
@@ -524,11 +525,8 @@ def test_clean_seals_the_segment_of_a_period_that_is_over(path):
         read_away(path, "billing")
         journal = jlog.Journal(path)
         assert (journal.clean(), len(journal.segments())) == ([], 1)
-        with open(path / "precommit", "r+b") as page:
-            page.seek(PERIOD_BEGIN_AT)
-            (begin_us,) = struct.unpack("<q", page.read(8))
-            page.seek(PERIOD_BEGIN_AT)
-            page.write(struct.pack("<q", begin_us - 7 * 86_400_000_000))
+        (begin_us,) = struct.unpack_from("<q", (path / "precommit").read_bytes(), PERIOD_BEGIN_AT)
+        change(path / "precommit", PERIOD_BEGIN_AT, struct.pack("<q", begin_us - 7 * 86_400_000_000))
         assert journal.clean(dry_run=True) == []
         journal.clean()
         assert (journal.first_sequence, len(journal.segments())) == (5, 1)
@@ -542,8 +540,7 @@ def test_a_commit_stands_where_cleaning_fails_and_says_why(make, path, caplog):
     journal = make(segments=3)
     with jlog.Reader(path, "billing") as reader:
         list(reader)
-        with open(path / f"{30:020d}.seg", "r+b") as file:
-            file.write(bytes(96))
+        change(path / f"{30:020d}.seg", 0, bytes(96))
         with caplog.at_level(logging.WARNING, logger="jlog"):
             reader.commit()
     assert journal.subscribers()["billing"].sequence == 30

@@ -15,6 +15,7 @@ import pytest
 import jlog
 from behaviour.test_wrong_clock import wrong  # noqa: F401
 from counting import Counting, counting  # noqa: F401
+from crash.tampering import change
 from jlog.query import duckdb_plan
 from jlog.query.scan import Scan
 
@@ -166,9 +167,7 @@ def test_times_in_any_order_are_found_as_without_ranges(path, seed):
 def test_damage_within_the_time_is_told_and_hides_nothing_after_it(path, part):
     timed(path, [BEGIN_US + number * 1_000_000 for number in range(1_500)])
     file, block = next((file, block) for file, block in jlog.Journal(path).blocks() if block.first_sequence > 700)
-    with open(file, "r+b") as opened:
-        opened.seek(block.offset + (0 if part == "header" else 100))
-        opened.write(b"damage")
+    change(file, block.offset + (0 if part == "header" else 100), b"damage")
     os.remove(file[:-4] + ".idx")
     told: list[Any] = []
     scan = jlog.scan(path).told(told.append, lambda _: None)

@@ -16,6 +16,7 @@ import pytest
 import jlog
 from behaviour.journals import no_file_may_grow, values
 from conftest import SMALL
+from crash.tampering import change
 from jlog._core.system.lock import RANGES, LockFile
 from jlog.positions import work_files
 
@@ -630,9 +631,7 @@ def test_a_damaged_window_is_told_and_loses_nothing(path, caplog, offset):
     with open_worker(path) as worker:
         tasks = worker.take(10)
         worker.ack(tasks[:2] + tasks[5:])
-    with open(window_of(path), "r+b") as file:
-        file.seek(offset)
-        file.write(b"\xff" * 16)
+    change(window_of(path), offset, b"\xff" * 16)
     with open_worker(path) as worker:
         assert set(sequences(worker.take(100, timeout=0))) >= {2, 3, 4}
     if offset < 60:

@@ -8,6 +8,7 @@ import pytest
 
 import jlog
 from cli.command import do, run
+from crash.tampering import change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +25,7 @@ def test_verify_of_a_sound_journal_says_so(segments: Path) -> None:
 @pytest.mark.damage
 def test_verify_tells_each_damaged_place_and_ends_with_3(segments: Path) -> None:
     segment = jlog.Journal(segments).segments()[1]
-    with open(segment.path, "r+b") as file:
-        file.seek(segment.size_bytes - 1)
-        file.write(b"\xff")
+    change(segment.path, segment.size_bytes - 1, b"\xff")
     result = run("verify", segments, "--json")
     (damage,) = result.json["damage"]
     assert (result.code, result.json["ok"], result.json["records"]) == (3, False, 39)
@@ -57,9 +56,7 @@ def test_clean_for_people_names_the_files(segments: Path) -> None:
 def damaged(segments: Path) -> Path:
     """Record 13 cannot be read any more."""
     block = [block for path, block in jlog.Journal(segments).blocks() if path.endswith("10.seg")][4]
-    with open(segments / "00000000000000000010.seg", "r+b") as file:
-        file.seek(block.offset + 72)
-        file.write(b"\xff")
+    change(segments / "00000000000000000010.seg", block.offset + 72, b"\xff")
     return segments
 
 

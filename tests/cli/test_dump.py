@@ -11,6 +11,7 @@ import pytest
 
 import jlog
 from cli.command import HUNG_SECONDS, do, run, run_on_terminal, start
+from crash.tampering import change, invert
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -282,11 +283,7 @@ def test_blocks_shows_what_the_records_are_stored_in(segments: Path) -> None:
 
 def damage(segment: jlog.Segment, at: float) -> None:
     """Flips a byte, at this part of its content."""
-    with open(segment.path, "r+b") as file:
-        file.seek(int(segment.size_bytes * at))
-        byte = file.read(1)[0]
-        file.seek(-1, 1)
-        file.write(bytes([byte ^ 0xFF]))
+    invert(segment.path, int(segment.size_bytes * at))
 
 
 @pytest.mark.damage
@@ -317,9 +314,7 @@ def test_blocks_ends_with_3_where_one_is_damaged(segments: Path) -> None:
 @pytest.mark.damage
 def test_blocks_shows_damage_in_its_place_and_what_follows(segments: Path) -> None:
     path, block = [found for found in jlog.Journal(segments).blocks() if found[0].endswith("10.seg")][4]
-    with open(path, "r+b") as file:
-        file.seek(block.offset + 20)
-        file.write(b"\xff\xff")
+    change(path, block.offset + 20, b"\xff\xff")
     result = run("dump", segments, "--blocks", "--json")
     there = [found for found in result.json_lines if found["path"] == path]
     assert [(found["kind"], found["first_sequence"]) for found in there[3:6]] == [
@@ -384,8 +379,6 @@ def test_at_a_terminal_it_is_pretty_and_what_was_found_stands_out(levels: Path) 
 @pytest.mark.damage
 def test_count_is_printed_after_damage_too(segments: Path) -> None:
     path, block = [found for found in jlog.Journal(segments).blocks() if found[0].endswith("10.seg")][4]
-    with open(path, "r+b") as file:
-        file.seek(block.offset + 20)
-        file.write(b"\xff\xff")
+    change(path, block.offset + 20, b"\xff\xff")
     result = run("dump", segments, "--count")
     assert (result.code, result.out) == (3, b"39\n")

@@ -9,6 +9,7 @@ import pytest
 
 import jlog
 from cli.command import HUNG_SECONDS, do, run, start
+from crash.tampering import change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,9 +122,7 @@ def test_a_loss_to_retention_is_reported_and_nothing_committed(segments: Path) -
 @pytest.mark.damage
 def test_it_goes_on_after_damage_and_ends_with_3(segments: Path) -> None:
     segment = jlog.Journal(segments).segments()[1]
-    with open(segment.path, "r+b") as file:
-        file.seek(segment.size_bytes - 1)
-        file.write(b"\xff")
+    change(segment.path, segment.size_bytes - 1, b"\xff")
     do("subscriber", "add", segments, "billing")
     result = run("read", segments, "billing")
     assert (result.code, result.err.count("\n"), len(result.lines)) == (3, 1, 39)
@@ -133,9 +132,7 @@ def test_it_goes_on_after_damage_and_ends_with_3(segments: Path) -> None:
 @pytest.mark.damage
 def test_damage_after_the_last_record_is_committed_too(segments: Path) -> None:
     segment = jlog.Journal(segments).segments()[3]
-    with open(segment.path, "r+b") as file:
-        file.seek(segment.size_bytes - 1)
-        file.write(b"\xff")
+    change(segment.path, segment.size_bytes - 1, b"\xff")
     assert run("read", segments, "billing").code == 3
     assert jlog.Journal(segments).subscribers()["billing"].lag == 0
     assert do("read", segments, "billing").lines == []

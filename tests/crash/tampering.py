@@ -22,9 +22,7 @@ QUARANTINE = "quarantine"
 
 def another_boot(path: Path) -> None:
     """The control page is of a boot that is over."""
-    with open(path / "precommit", "r+b") as file:
-        file.seek(BOOT_ID_AT)
-        file.write(b"an earlier boot.")
+    change(path / "precommit", BOOT_ID_AT, b"an earlier boot.")
 
 
 def open_body_at(path: Path) -> int:
@@ -47,8 +45,9 @@ def zero(path: Path, offset: int = 0, size: int | None = None) -> None:
 
 
 def change(path: str | Path, offset: int, replacement: bytes) -> None:
+    """Overwrites bytes of a file, which may be mapped. offset: from its end, if it is negative."""
     with open(path, "r+b") as file:
-        file.seek(offset)
+        file.seek(offset, os.SEEK_SET if offset >= 0 else os.SEEK_END)
         file.write(replacement)
 
 
@@ -57,12 +56,8 @@ def invert(path: str | Path, offset: int) -> None:
     change(path, offset, bytes([Path(path).read_bytes()[offset] ^ 0xFF]))
 
 
-def flip(path: Path, offset: int, bit: int) -> None:
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        found = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([found ^ 1 << bit]))
+def flip(path: str | Path, offset: int, bit: int = 0) -> None:
+    change(path, offset, bytes([Path(path).read_bytes()[offset] ^ 1 << bit]))
 
 
 def copy(journal: Path, target: Path) -> Path:
@@ -75,11 +70,14 @@ def copy(journal: Path, target: Path) -> Path:
 def copy_of_killed(journal: Path, target: Path) -> Path:
     """Makes the copy look as if its writers had just been killed: its control page is current."""
     copy(journal, target)
-    with open(target / "precommit", "r+b") as file:
-        found = os.fstat(file.fileno())
-        file.seek(DEVICE_AT)
-        file.write(struct.pack("<QQ", found.st_dev, found.st_ino))
+    name_itself(target / "precommit")
     return target
+
+
+def name_itself(page: Path) -> None:
+    """Makes the control page one of this file, which is a copy."""
+    found = page.stat()
+    change(page, DEVICE_AT, struct.pack("<QQ", found.st_dev, found.st_ino))
 
 
 def synced_mark_of(journal: Path) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ import pytest
 
 import exhaustive
 import jlog
-from crash.tampering import copy, copy_of_killed, flip, open_body_at
+from crash.tampering import change, copy, copy_of_killed, flip, open_body_at
 from processes.units import read_all, values_of
 
 pytestmark = pytest.mark.damage
@@ -173,11 +173,8 @@ def test_a_truncated_file_is_never_returned_as_data(journals, spawn, tmp_path, w
 @pytest.mark.parametrize("moved", [-2, -1, 1, 2, 1 << 40])
 def test_a_false_generation_leads_to_no_other_record(journals, spawn, tmp_path, moved):
     def move(file):
-        with open(file, "r+b") as page:
-            page.seek(GENERATION_AT)
-            (generation,) = struct.unpack("<Q", page.read(8))
-            page.seek(GENERATION_AT)
-            page.write(struct.pack("<Q", generation + moved))
+        (generation,) = struct.unpack_from("<Q", file.read_bytes(), GENERATION_AT)
+        change(file, GENERATION_AT, struct.pack("<Q", generation + moved))
 
     places = [(f"the generation moved by {moved}", move)]
     damaged_in_turn(journals["killed"], tmp_path, spawn, "precommit", places, "killed")

@@ -7,7 +7,7 @@ import pytest
 import jlog
 import oracle
 from crash.copies import check_killed
-from crash.tampering import another_boot, copy, copy_of_killed, flip
+from crash.tampering import another_boot, change, copy, copy_of_killed, flip
 from processes.children import lock_word
 from processes.units import check_units, read_all
 
@@ -192,11 +192,8 @@ def test_the_capacity_in_the_page_may_be_damaged(stopped, other, path, tmp_path,
     records = read_all(path)
     for make in (copy_of_killed, copy):
         killed = make(path, tmp_path / "killed")
-        with open(killed / "precommit", "r+b") as file:
-            file.seek(64)
-            capacity = int.from_bytes(file.read(8), "little")
-            file.seek(64)
-            file.write((capacity ^ flipped).to_bytes(8, "little"))
+        capacity = int.from_bytes((killed / "precommit").read_bytes()[64:72], "little")
+        change(killed / "precommit", 64, (capacity ^ flipped).to_bytes(8, "little"))
         with jlog.Writer(killed) as writer:
             after = writer.append(b"after")
         assert read_all(killed)[:-1] == records
@@ -222,9 +219,7 @@ def test_a_damaged_slot_word_leads_to_no_other_record(stopped, other, path, tmp_
     records = read_all(path)
     damaged = copy_of_killed(path, tmp_path / "damaged")
     page = oracle.check_journal(path).page
-    with open(damaged / "precommit", "r+b") as file:
-        file.seek(512 + 64 * ((page.generation - 1) & 1) + 48)
-        file.write(used.to_bytes(4, "little"))
+    change(damaged / "precommit", 512 + 64 * ((page.generation - 1) & 1) + 48, used.to_bytes(4, "little"))
     first = oracle.check_journal(path).immutable_block.first_sequence
     assert read_all(damaged) == records[:first]
     jlog.Journal(damaged).verify()

@@ -8,7 +8,7 @@ import pytest
 
 import jlog
 import oracle
-from crash.tampering import copy_of_killed, flip, open_body_at
+from crash.tampering import change, copy_of_killed, flip, open_body_at
 
 SLOT_WORDS_AT = (560, 624)
 
@@ -24,17 +24,17 @@ def test_a_rotation_while_the_page_is_read_is_not_damage(spawn, path):
     writer.call("append", "w", 120, 100)
     writer.kill()
     after = (path / "precommit").read_bytes()
-    set_content(path / "precommit", before)
+    change(path / "precommit", 0, before)
     reader.call("open_reader", "r", str(path))
     assert reader.call("look_again", "r") == [0, 1, 2]
     torn, generation = bytearray(before), oracle.read_page(str(path), uuid_of(path)).generation
     at = SLOT_WORDS_AT[generation & 1]
     torn[at : at + 8] = bytes(8)
-    set_content(path / "precommit", bytes(torn))
+    change(path / "precommit", 0, bytes(torn))
     reader.call("arm", "page.read=stop@1")
     reader.start("look_again", "r")
     reader.is_stopped()
-    set_content(path / "precommit", after)
+    change(path / "precommit", 0, after)
     assert oracle.read_page(str(path), uuid_of(path)).generation >= generation + 2
     reader.continues()
     assert reader.result() == list(range(3, 123))
@@ -42,11 +42,6 @@ def test_a_rotation_while_the_page_is_read_is_not_damage(spawn, path):
 
 def uuid_of(path: Path) -> bytes:
     return bytes.fromhex(jlog.Journal(path).uuid)
-
-
-def set_content(file: Path, content: bytes) -> None:
-    with open(file, "r+b") as opened:
-        opened.write(content)
 
 
 BODY_BYTES = 2 << 20

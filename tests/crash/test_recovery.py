@@ -1,12 +1,13 @@
 """A power loss is a control page of another boot: then what is in the files counts. Recovery may be killed anywhere."""
 
+import os
 from itertools import pairwise
 
 import pytest
 
 import jlog
 import oracle
-from crash.tampering import another_boot, copy, lose_unsynced, newest_segment, open_body_at, quarantined, zero
+from crash.tampering import another_boot, change, copy, flip, lose_unsynced, newest_segment, open_body_at, quarantined, zero
 from jlog._core.segments.segment import SegmentFile
 from jlog.storage.attaching import MetaPolicy
 from processes.units import check_units, read_all, values_of
@@ -208,14 +209,10 @@ def test_a_block_that_its_places_body_does_not_begin_with_stays(spawn, tmp_path)
     killed_behind_a_write_out(spawn, path)
     another_boot(path)
     page = oracle.read_page(str(path), bytes.fromhex(jlog.Journal(path).uuid))
-    with open(path / "precommit", "r+b") as file:  # a body that is whole, and another
-        file.seek(open_body_at(path))
-        body = bytearray(file.read(page.slot.used))
-        body[100] ^= 1
-        file.seek(open_body_at(path))
-        file.write(body)
-        file.seek(512 + 64 * (page.generation & 1) + 48)
-        file.write((oracle.crc32c(bytes(body)) << 32 | len(body)).to_bytes(8, "little"))
+    flip(path / "precommit", open_body_at(path) + 100)  # a body that is whole, and another
+    body = (path / "precommit").read_bytes()[open_body_at(path) :][: page.slot.used]
+    word = oracle.crc32c(body) << 32 | len(body)
+    change(path / "precommit", 512 + 64 * (page.generation & 1) + 48, word.to_bytes(8, "little"))
     before = read_all(path)
     assert [sequence for sequence, _ in before] == [0, 1, 2]
     with jlog.Writer(path) as writer:
@@ -329,8 +326,7 @@ def test_an_unsynced_tail_is_cut_to_whole_blocks(spawn, tmp_path):
     for cut in sorted(cuts | {tail[-1][1]}):
         path = copy(template, tmp_path / "j")
         another_boot(path)
-        with open(newest_segment(path), "r+b") as file:
-            file.truncate(cut)
+        os.truncate(newest_segment(path), cut)
         kept = synced[2] + synced[3] + sum(records for _, end, _, records in tail if end <= cut)
         whole_body = cut == tail[-1][1]
         wanted = everything if whole_body else everything[:kept]

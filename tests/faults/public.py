@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jlog
-from crash.tampering import another_boot, flip
+from crash.tampering import another_boot, change, flip
 from faults.working import WORK_CALLS
 from faults.worlds import SUBSCRIBER, SYNC_ERROR_AT, World, in_child
 from jlog.archive import Archive, restore
@@ -54,9 +54,7 @@ def rebooted(world: World) -> None:
 def unsynced(world: World) -> None:
     """An fdatasync had failed, and then all writers died."""
     killed(world)
-    with open(os.path.join(world.path, "precommit"), "r+b") as file:
-        file.seek(SYNC_ERROR_AT)
-        file.write(struct.pack("<I", errno.EIO))
+    change(os.path.join(world.path, "precommit"), SYNC_ERROR_AT, struct.pack("<I", errno.EIO))
 
 
 def full_segment(world: World) -> None:

@@ -10,7 +10,6 @@ import math
 import os
 import random
 import shutil
-import struct
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Any
 
 import jlog
 from crash.flips import check_flips
-from crash.tampering import BOOT_ID_AT, DEVICE_AT, another_boot
+from crash.tampering import BOOT_ID_AT, another_boot, name_itself
 from faults import scenario, shim
 from faults.actor import SUBSCRIBER
 from faults.disk import PLAIN, Disk, Image
@@ -50,10 +49,7 @@ def materialise(image: Image, root: Path, *, new_boot: bool) -> None:
             (root / path).write_bytes(content)
     journal = root / "j"
     if (journal / "precommit").exists() and os.path.getsize(journal / "precommit") > BOOT_ID_AT + 16:
-        with open(journal / "precommit", "r+b") as file:
-            found = os.fstat(file.fileno())
-            file.seek(DEVICE_AT)
-            file.write(struct.pack("<QQ", found.st_dev, found.st_ino))
+        name_itself(journal / "precommit")
         if new_boot:
             another_boot(journal)
     if is_made(str(journal)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import jlog
@@ -74,8 +76,7 @@ def test_a_journal_without_its_tail_has_lost_nothing_mirrored(spawn, journal, ur
     child.kill()
     another_boot(journal)
     zero(journal / "precommit")
-    with open(newest_segment(journal), "r+b") as file:
-        file.truncate(synced)
+    os.truncate(newest_segment(journal), synced)
     with jlog.Writer(journal) as writer:
         assert writer.append(b"after") > 20
     assert Mirror(journal, url, until_end=True).run().records == 1
@@ -94,9 +95,7 @@ def test_a_journal_that_was_set_back_stops_the_mirror(journal, url, witness, top
     for path in [path for path in journal.rglob("*") if path.is_file() and path not in before]:
         path.unlink()
     for path, content in before.items():
-        with open(path, "r+b") as file:
-            file.truncate(0)
-            file.write(content)
+        path.write_bytes(content)
     fill(journal, 1, 1000)
     with pytest.raises(jlog.JournalError, match="lost its tail") as caught:
         Mirror(journal, url, until_end=True).run()

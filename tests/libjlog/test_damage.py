@@ -10,6 +10,7 @@ import pytest
 
 import exhaustive
 from cli.command import run
+from crash.tampering import change
 from jlog._core.records.libjlog import Messages
 from libjlog.clib import BEGIN_SECONDS, LZ4, PLAIN, CWriter, message, numbered, offsets, write_index
 from libjlog.conftest import contents, import_all, import_quietly, subscribers, values
@@ -32,9 +33,7 @@ def fill(source: Path, special: dict[int, bytes] | None = None, *, magic: int = 
 
 
 def overwrite(source: Path, at: int, content: bytes) -> None:
-    with open(source / "00000000", "r+b") as file:
-        file.seek(at)
-        file.write(content)
+    change(source / "00000000", at, content)
 
 
 def without(found: list[bytes], *numbers: int) -> list[bytes]:

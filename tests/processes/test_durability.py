@@ -6,7 +6,7 @@ import os
 import pytest
 
 import jlog
-from crash.tampering import flip, lose_unsynced, newest_segment, zero_bodies
+from crash.tampering import flip, lose_unsynced, newest_segment, zero, zero_bodies
 from patience import HUNG_SECONDS
 from processes.children import lock_word
 from processes.units import check_units, part_of, read_all
@@ -411,10 +411,8 @@ def test_a_block_that_cannot_be_read_any_more_ends_what_is_kept(failed, tmp_path
     path = tmp_path / "j"
     for child in failed:
         child.kill()
-    with open(newest_segment(path), "r+b") as file:
-        content = file.read().rstrip(b"\0")
-        file.seek(len(content) - 50)
-        file.write(bytes(50))
+    segment = newest_segment(path)
+    zero(segment, len(segment.read_bytes().rstrip(b"\0")) - 50, 50)
     zero_bodies(path)  # else the block is had from there
     kept = 120
     with jlog.Writer(path) as writer:

@@ -11,6 +11,7 @@ from collections import defaultdict
 import pytest
 
 import jlog
+from crash.tampering import change
 from jlog._core.system.lock import LockFile
 from jlog._core.work.window import SLOT_BYTE
 
@@ -20,9 +21,7 @@ POINTS = ("window.passing", "window.passed", "window.finishing", "window.finishe
 
 def another_boot(path):
     """The window is of a boot that is over."""
-    with open(path / "work" / "billing.window", "r+b") as file:
-        file.seek(32)
-        file.write(b"an earlier boot.")
+    change(path / "work" / "billing.window", 32, b"an earlier boot.")
 
 
 def fill(path, count, keys=None, **options):

@@ -8,6 +8,7 @@ import pytest
 
 import jlog
 import oracle
+from crash.tampering import flip
 from jlog._core.segments.index import SparseIndex, build_index, load_index, read_index
 from jlog.errors import UnsupportedFormat
 
@@ -125,11 +126,7 @@ def test_one_that_is_not_an_index_is_built_anew(journal, uuid, index_path, conte
     ],
 )
 def test_one_that_fails_its_crc_is_built_anew(journal, uuid, index_path, at):
-    with open(index_path, "r+b") as file:
-        file.seek(at, os.SEEK_SET if at >= 0 else os.SEEK_END)
-        byte = file.read(1)[0]
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte ^ 2]))
+    flip(index_path, at)
     assert read_index(journal.path, 0, uuid) is None
     assert [values_from(journal, sequence) for sequence in (0, 3500, 6999)] == [0, 3500, 6999]
 
