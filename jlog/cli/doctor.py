@@ -94,7 +94,7 @@ def damage(path: str, error: CorruptJournal) -> Finding:
 def damaged(journal: jlog.Journal) -> Iterator[Finding]:
     for segment in journal.segments():
         try:
-            segment.first_timestamp, segment.last_timestamp  # noqa: B018 - reads a block at each end of the file
+            segment.first_timestamp_us, segment.last_timestamp_us  # noqa: B018 - reads a block at each end of the file
         except FileNotFoundError:
             continue  # removed in the meantime
         except CorruptJournal as error:
@@ -163,8 +163,8 @@ def growing(journal: jlog.Journal, stats: Stats) -> Iterator[Finding]:
 def seconds_left(journal: jlog.Journal, stats: Stats, free: int) -> float:
     """Returns for how long the free space lasts if the journal goes on to grow as fast as its retained records came."""
     segments = journal.segments()
-    first = next((time for time in (segment.first_timestamp for segment in segments) if time is not None), None)
-    age = now_us() / 1e6 - first.timestamp() if first else 0.0
+    first_us = next((time for time in (segment.first_timestamp_us for segment in segments) if time is not None), None)
+    age = (now_us() - first_us) / 1e6 if first_us is not None else 0.0
     if age < RATE_SECONDS or not stats.size_bytes:
         return float("inf")
     return free / (stats.size_bytes / age)

@@ -135,12 +135,10 @@ class Expected:
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
-        self.topic = pair.cluster.topic(pair.url.topic)
+        self.topic = pair.topic()
         self.first = pair.cluster.first_offsets(self.topic)
         self._read_ends()
         self._sink = pair.source_positions[SINK]
-        if self._sink["topic_id"] != self.topic.id:
-            raise JournalError(f"{pair.url} was deleted and created again since it was mirrored to; nothing can be compared")
         self._key = key_of(self._sink["key"])
         self._left_out = int(self._sink["left_out"])
         config = pair.cluster.config(pair.url.topic)
@@ -244,7 +242,7 @@ class Expected:
 
 def _verify_capture(pair: Pair) -> Comparison:
     found = Comparison(FROM_KAFKA)
-    topic = pair.cluster.topic(pair.url.topic)
+    topic = pair.topic()
     first = pair.cluster.first_offsets(topic)
     compacted = "compact" in pair.cluster.config(topic.name).get("cleanup.policy", "")
     streams: dict[int, Stream] = {}
@@ -252,7 +250,7 @@ def _verify_capture(pair: Pair) -> Comparison:
         (int(number), source_position) for number, source_position in pair.source_positions.items()
     ):
         if source_position["topic_id"] != topic.id:
-            raise JournalError(f"{pair.url} was deleted and created again since it was captured; nothing can be compared")
+            raise pair.changed()
         begin = max(int(source_position["begin"]), first[partition])
         streams[partition] = Stream(pair.settings, topic.name, partition, begin, int(source_position["offset"]))
     if pair.url.partition is None:

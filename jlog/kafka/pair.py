@@ -15,12 +15,13 @@ from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.clients import road
-from jlog.kafka.client.cluster import Cluster
-from jlog.kafka.client.errors import at_once
+from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.errors import TopicChanged, at_once
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.table import check_prefix, read_table, wait_until_seen
 from jlog.kafka.client.url import TopicUrl, parse
+from jlog.kafka.ends.topic_sink import SINK
 
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
 
@@ -71,6 +72,20 @@ class Pair:
     def cluster(self) -> Cluster:
         return Cluster(self.settings)
 
+    def topic(self) -> Topic:
+        """Returns the topic. Raises TopicChanged where it is not the one that records were moved to or from."""
+        found = self.cluster.topic(self.url.topic)
+        rows = [self.source_positions[SINK]] if self.direction == TO_KAFKA else self.source_positions.values()
+        if all(row["topic_id"] != found.id for row in rows):
+            raise self.changed()
+        return found
+
+    def changed(self) -> TopicChanged:
+        return TopicChanged(
+            f"{self.url} was deleted and created again since records were moved between it and {self.journal.path}; `jlogtool "
+            "mirror positions set` says where to go on, and nothing can be compared"
+        )
+
 
 @at_once()
 def find_pair(
@@ -113,13 +128,15 @@ def status(
     """Returns the progress of the mirror or capture between the two, which may be running. Raises JournalError where there is
     none."""
     pair = find_pair(journal, url, config, config_file)
+    topic = pair.topic()
     common: dict[str, Any] = {"journal": pair.journal.path, "topic": str(pair.url), "road": road(pair.settings)}
     if pair.direction == TO_KAFKA:
         sequence = int(pair.source_positions[pair.journal.uuid]["sequence"])
         return Status(TO_KAFKA, lag=journal_lag(pair.journal, sequence), sequence=sequence, owner=pair.owner, **common)
-    offsets = {int(partition): int(position["offset"]) for partition, position in sorted(pair.source_positions.items())}
+    rows = [(int(partition), row) for partition, row in pair.source_positions.items() if row["topic_id"] == topic.id]
+    offsets = {partition: int(row["offset"]) for partition, row in sorted(rows)}
     cluster = pair.cluster
     if pair.url.partition is None:  # those that were added since are captured from the first record on
-        offsets |= dict.fromkeys(range(max(offsets) + 1, cluster.topic(pair.url.topic).partitions), 0)
+        offsets |= dict.fromkeys(range(max(offsets) + 1, topic.partitions), 0)
     lag = topics_lag(cluster, {(pair.url.topic, partition): offset for partition, offset in offsets.items()}, Stop())
     return Status(FROM_KAFKA, lag=lag, offsets=offsets, **common)

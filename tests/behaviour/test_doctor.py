@@ -47,6 +47,13 @@ def test_of_a_sound_journal_nothing_is_found(path):
     assert checks(path) == []
 
 
+@pytest.mark.parametrize("timestamp_us", [-(1 << 63), (1 << 63) - 1])
+def test_a_time_of_no_calendar_is_examined(path, timestamp_us):
+    with jlog.Writer(path.with_name("other")) as writer:
+        writer.append(b"tea", timestamp_us=timestamp_us)
+    assert checks(path.with_name("other")) == (["clock"] if timestamp_us > 0 else [])
+
+
 def test_a_subscriber_that_does_not_come_back_pins_the_disk(path, later):
     jlog.Journal(path).add_subscriber("billing", start=50)
     later(2 * DAY)

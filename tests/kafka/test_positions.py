@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import jlog
-from jlog.kafka import Capture, Mirror, TopicChanged, verify
+from jlog.kafka import Capture, Mirror, TopicChanged, status, verify
 from jlog.kafka.pair import find_pair
 from jlog.transform import transforming
 from kafka.processes import stored
@@ -46,6 +46,23 @@ def test_a_topic_made_again_is_set_alone(two, journal, position):
     again = numbered(7, 100) if position == "begin" else []
     assert values(journal) == sorted([*numbered(10), *numbered(10), *numbered(5, 10), *again])
     assert stored(url, journal) == {f"{first}/0": 15, f"{second}/0": 7}
+
+
+@pytest.mark.parametrize("direction", [Mirror, Capture])
+def test_a_topic_made_again_has_no_status_until_a_position_is_set(witness, topic, url, journal, direction):
+    """Its lag would be that of the old topic, which was 0."""
+    ends = [journal, url] if direction is Mirror else [url, journal]
+    witness.make(topic, partitions=2)
+    with jlog.Writer(journal) as writer:
+        writer.append(b"value")
+    direction(*ends, until_end=True).run()
+    witness.delete(topic)
+    witness.make(topic)
+    for call in (status, verify):
+        with pytest.raises(TopicChanged, match="was deleted and created again"):
+            call(journal, url)
+    direction(*ends).set_position("begin")
+    assert status(journal, url).lag.records == (1 if direction is Mirror else 0)
 
 
 def test_a_position_is_set_once(two, journal):
