@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from zlib import crc32
 
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
 from jlog._core.write.attachment import Attached
@@ -11,6 +12,8 @@ from jlog.errors import JournalLocked
 from jlog.options import option_numbers
 from jlog.storage.meta import Meta, is_a_copy, read_meta, write_meta
 from jlog.system.files import file_in
+
+FOLLOWERS = 1 << 32  # the byte of a log file that is followed is this one and the CRC of its path
 
 
 def attached(path: str, deadline: Deadline = NEVER) -> Attached:
@@ -22,14 +25,30 @@ def attached(path: str, deadline: Deadline = NEVER) -> Attached:
 def hold_as_sink(path: str) -> LockFile:
     """Returns the open lock file, by which this process alone moves records into the journal until it closes the file or dies.
     Raises JournalLocked if another one does."""
+    return _hold_alone(
+        path,
+        RANGES["sink"],
+        "another capture, transform or import{who} writes to this journal, and only one may at a time: stop it, or capture "
+        "several topics in one process",
+    )
+
+
+def hold_as_follower(path: str, file: bytes) -> LockFile:
+    """Returns the open lock file, by which this process alone follows the log file into the journal until it closes it or dies.
+    Raises JournalLocked if another one does."""
+    return _hold_alone(
+        path,
+        FOLLOWERS + crc32(file),
+        "another `jlogtool append --follow` of this file{who} writes to this journal: each line would be in it twice",
+    )
+
+
+def _hold_alone(path: str, start: int, refused: str) -> LockFile:
     lock_file = LockFile(file_in(path, "lock"))
-    if not lock_file.acquire(RANGES["sink"], timeout=0):
-        who = lock_file.holders(RANGES["sink"])
+    if not lock_file.acquire(start, timeout=0):
+        who = lock_file.holders(start)
         lock_file.close()
-        raise JournalLocked(
-            f"{path}: another capture, transform or import{who} writes to this journal, and only one may at a time: stop it, "
-            "or capture several topics in one process"
-        )
+        raise JournalLocked(f"{path}: {refused.format(who=who)}")
     return lock_file
 
 

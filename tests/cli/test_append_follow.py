@@ -352,6 +352,22 @@ def test_a_file_that_is_truncated_between_two_reads_is_read_once(
     assert found == expected[10:]
 
 
+def test_a_second_program_that_follows_the_file_is_refused(journal: Path, log: Path) -> None:
+    expected = write(log, 0)
+    with shipping(journal, log):
+        wait_for(journal, 10)
+        result = run("append", journal, "--follow", log)
+        assert (result.code, "another `jlogtool append --follow` of this file (PID " in result.err) == (1, True)
+        other = log.with_name("other.log")
+        expected += write(other, 10)
+        with shipping(journal, other):
+            wait_for(journal, 20)
+    with shipping(journal, log):
+        expected += write(log, 20)
+        wait_for(journal, 30)
+    assert values(journal) == expected
+
+
 def test_only_plain_files_are_read(journal: Path, log: Path) -> None:
     expected = write(log, 0)
     os.mkfifo(f"{log}.1")

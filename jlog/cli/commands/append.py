@@ -28,6 +28,7 @@ from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import JournalError
 from jlog.flow.records import RecordColumns
 from jlog.flow.stop import SLICE_SECONDS, Stop
+from jlog.storage.attaching import hold_as_follower
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,6 +145,7 @@ def _follow(writer: jlog.WriterProtocol, path: str, times: LineTimes | None) -> 
     """Appends the lines of the file, each batch in one write with the place after it, until a signal. Returns the first
     sequence and how many."""
     key = PLACE + os.fsencode(path)
+    alone = hold_as_follower(writer.path, key)
     stored = jlog.Journal(writer.path).state().get(key)
     place = None if stored is None else LinePlace.from_bytes(stored)
     if times is not None and place is not None:
@@ -153,7 +155,7 @@ def _follow(writer: jlog.WriterProtocol, path: str, times: LineTimes | None) -> 
         complain(f"{path} does not exist yet; waiting for it")
     stop = Stop()
     first, records = None, 0
-    with closing(file), signals_to(lambda *_: stop.request()):
+    with closing(alone), closing(file), signals_to(lambda *_: stop.request()):
         while not stop.requested:
             lines = file.next()
             if lines is None:
