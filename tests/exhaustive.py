@@ -26,7 +26,7 @@ TESTS_OF = {
     "pyx/recover/": ["tests/faults", "tests/crash/test_damage.py"],
     "pyx/format/": ["tests/faults", "tests/behaviour/test_hostile_files.py"],
     "pyx/segments/": ["tests/crash/test_damage.py", "tests/behaviour/test_hostile_files.py"],
-    "pyx/records/": ["tests/property/test_arrow.py"],
+    "pyx/records/": ["tests/property/test_arrow.py", "tests/property/test_json.py"],
     "pyx/read/": ["tests/property"],
     "pyx/kafka/": ["tests/kafka/test_kills.py", "tests/kafka/test_memory.py"],
     "pyx/CMakeLists.txt": ["tests/installed"],

@@ -16,6 +16,7 @@ import pyarrow
 import pyarrow.compute as compute
 import pyarrow.json
 
+from jlog._core.records.json import TYPES, json_columns
 from jlog.record import FIELDS
 
 SAMPLE_PLACES, SAMPLE_RECORDS = 10, 100  # spread over the range, and at each place
@@ -55,7 +56,6 @@ class JsonFields:
         fields = self.fields(scan)
         names = _column_names(fields)
         wanted = [field for field in fields if schema.get_field_index(names[field.name]) >= 0]
-        parse = _Parser(wanted)
         # The values are read as bytes here, also where the scan wants them as text, or does not want them.
         own = [field for field in scan.fields if field.name != "value"]
         if wanted or len(own) < len(scan.fields):
@@ -65,7 +65,7 @@ class JsonFields:
             records = pyarrow.record_batch(batch)
             columns = {name: records.column(name) for name in records.schema.names}
             if wanted:
-                columns |= {names[name]: column for name, column in parse(records.column("value")).items()}
+                columns |= {names[name]: column for name, column in _parsed(records.column("value"), wanted).items()}
             arrays = [columns[field.name] for field in schema]
             return pyarrow.RecordBatch.from_arrays(
                 [_cast(array, field, records) for array, field in zip(arrays, schema, strict=True)], schema=schema
@@ -191,50 +191,63 @@ def _is_text(text: str) -> bool:
 # --- Parsing -----------------------------------------------------------------------------------------------------
 
 
-class _Parser:
-    """Turns values into the columns of fields. pyarrow's parser refuses a whole batch for one value that does not fit. Then,
-    and where it could see other objects than one in each value, Python's parser takes the values one by one."""
+def _parsed(values: pyarrow.Array, fields: Sequence[pyarrow.Field]) -> dict[str, pyarrow.Array]:
+    """Returns the columns of the fields. The core parses for the simplest types. For lists and structs of them pyarrow does,
+    which refuses a whole batch for one value that does not fit. Then, and for other types, Python's parser takes the values one
+    by one."""
+    values = values.fill_null(b"{}")
+    plain = [field for field in fields if str(field.type) in TYPES]
+    others = [field for field in fields if field not in plain]
+    found = _by_the_core(values, plain) if plain else {}
+    if others:
+        found |= _by_pyarrow(values, others) or _by_python(values, others)
+    return found
 
-    def __init__(self, fields: list[pyarrow.Field]) -> None:
-        self._schema = pyarrow.schema(fields)
-        self._fits = {field.name: _fit_of(field.type) for field in fields}
-        self._is_fast = bool(fields) and all(_is_fast(field.type) for field in fields)
 
-    def __call__(self, values: pyarrow.Array) -> dict[str, pyarrow.Array]:
-        found = self._fast(values) if self._is_fast and len(values) else None
-        return self._slow(values) if found is None else found
+def _by_the_core(values: pyarrow.Array, fields: Sequence[pyarrow.Field]) -> dict[str, pyarrow.Array]:
+    _, offsets, data = values.buffers()
+    columns = json_columns(offsets, data, values.offset, len(values), [(field.name, str(field.type)) for field in fields])
+    return {
+        field.name: pyarrow.Array.from_buffers(
+            field.type, len(values), [pyarrow.py_buffer(part) for part in column if part is not None]
+        )
+        for field, column in zip(fields, columns, strict=True)
+    }
 
-    def _fast(self, values: pyarrow.Array) -> dict[str, pyarrow.Array] | None:
-        values = values.fill_null(b"{}")
-        objects = compute.and_(compute.starts_with(values, "{"), compute.ends_with(values, "}"))
-        if not compute.all(objects).as_py():
-            return None
-        lists = pyarrow.ListArray.from_arrays(pyarrow.array([0, len(values)], pyarrow.int32()), values)
-        joined = compute.binary_join(lists, b"\n")[0].as_buffer()
-        try:
-            table = pyarrow.json.read_json(
-                pyarrow.BufferReader(joined),
-                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=joined.size + 1),
-                parse_options=pyarrow.json.ParseOptions(
-                    explicit_schema=self._schema, newlines_in_values=False, unexpected_field_behavior="ignore"
-                ),
-            ).combine_chunks()
-            table.validate(full=True)  # pyarrow's parser does not look whether text is UTF-8
-        except pyarrow.ArrowException:
-            return None
-        # Each value begins and ends with a brace, so that none reaches into the next one. Where there are more rows than
-        # values, one value has several objects.
-        if table.num_rows != len(values):
-            return None
-        return {name: table.column(name).combine_chunks() for name in self._schema.names}
 
-    def _slow(self, values: pyarrow.Array) -> dict[str, pyarrow.Array]:
-        objects = [_decoded(value) for value in values.to_pylist()]
-        objects = [found if isinstance(found, dict) else {} for found in objects]
-        return {
-            field.name: pyarrow.array([self._fits[field.name](found.get(field.name)) for found in objects], field.type)
-            for field in self._schema
-        }
+def _by_pyarrow(values: pyarrow.Array, fields: Sequence[pyarrow.Field]) -> dict[str, pyarrow.Array] | None:
+    """Returns None for what it may not see as Python's parser does."""
+    objects = compute.and_(compute.starts_with(values, "{"), compute.ends_with(values, "}"))
+    if not len(values) or not all(_is_fast(field.type) for field in fields) or not compute.all(objects).as_py():
+        return None
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array([0, len(values)], pyarrow.int32()), values)
+    joined = compute.binary_join(lists, b"\n")[0].as_buffer()
+    try:
+        table = pyarrow.json.read_json(
+            pyarrow.BufferReader(joined),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=joined.size + 1),
+            parse_options=pyarrow.json.ParseOptions(
+                explicit_schema=pyarrow.schema(fields), newlines_in_values=False, unexpected_field_behavior="ignore"
+            ),
+        ).combine_chunks()
+        table.validate(full=True)  # pyarrow's parser does not look whether text is UTF-8
+    except pyarrow.ArrowException:
+        return None
+    # Each value begins and ends with a brace, so that none reaches into the next one. Where there are more rows than values,
+    # one value has several objects.
+    if table.num_rows != len(values):
+        return None
+    return {field.name: table.column(field.name).combine_chunks() for field in fields}
+
+
+def _by_python(values: pyarrow.Array, fields: Sequence[pyarrow.Field]) -> dict[str, pyarrow.Array]:
+    objects = [_decoded(value) for value in values.to_pylist()]
+    objects = [found if isinstance(found, dict) else {} for found in objects]
+    fits = [_fit_of(field.type) for field in fields]
+    return {
+        field.name: pyarrow.array([fit(found.get(field.name)) for found in objects], field.type)
+        for field, fit in zip(fields, fits, strict=True)
+    }
 
 
 def _decoded(value: bytes | None) -> Any:

@@ -1,5 +1,5 @@
-/* Feeds any bytes to the decoders in pyx/format/format.h and record.h, buffer/publish.h and records/columns.h. Every
- * checksum is put right first, so that the code behind the checksums is tested.
+/* Feeds any bytes to the decoders in pyx/format/format.h and record.h, buffer/publish.h, records/columns.h and records/json.h.
+ * Every checksum is put right first, so that the code after the checksums is tested.
  *
  * The first byte of an input chooses the structure, the rest is its image. Built with clang -fsanitize=fuzzer it is a target of
  * libFuzzer; linked with standalone.c, by any compiler, it is a program that runs files and seeded mutations of them. */
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "records/columns.h"
+#include "records/json.h"
 #include "format/format.h"
 #include "buffer/publish.h"
 
@@ -249,9 +250,48 @@ static void fuzz_page(const uint8_t *data, size_t size)
     free(file);
 }
 
+/* --- JSON ---------------------------------------------------------------------------------------------------------------- */
+
+/* A batch of two values: the bytes up to a byte 0, and the bytes after it. */
+static void fuzz_json(const uint8_t *data, size_t size)
+{
+    static const char *const names[] = {"int", "text", "float", "bool"};
+    static const enum jlog_json_type types[] = {JLOG_JSON_INT64, JLOG_JSON_STRING, JLOG_JSON_DOUBLE, JLOG_JSON_BOOL};
+    uint8_t *exact = malloc(size), *scratch = malloc(6 * 5);
+    const uint8_t *const middle = size == 0 ? NULL : memchr(data, 0, size);
+    const int32_t offsets[] = {0, (int32_t)(middle == NULL ? size : (size_t)(middle - data)), (int32_t)size};
+    struct jlog_json_field fields[4] = {0};
+    const locale_t c_locale = newlocale(LC_ALL_MASK, "C", NULL);
+
+    if (size != 0)
+        memcpy(exact, data, size);
+    for (size_t i = 0; i < 4; i++) {
+        fields[i].name = (const uint8_t *)names[i];
+        fields[i].name_bytes = strlen(names[i]);
+        fields[i].type = types[i];
+        fields[i].validity = calloc(1, 1);
+        fields[i].offsets = calloc(3, sizeof(int32_t));
+        fields[i].data = types[i] == JLOG_JSON_STRING ? malloc(size) : calloc(2, 8);
+    }
+    jlog_json_columns(fields, 4, exact, offsets, 2, scratch, c_locale);
+    for (size_t i = 0; i < 4; i++) {
+        const uint8_t *text = fields[i].data;
+
+        if (types[i] == JLOG_JSON_STRING)
+            assert(jlog_utf8_valid(text, (size_t)fields[i].offsets[2]));
+        free(fields[i].validity);
+        free(fields[i].offsets);
+        free(fields[i].data);
+    }
+    freelocale(c_locale);
+    free(scratch);
+    free(exact);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const targets[])(const uint8_t *, size_t) = {fuzz_body, fuzz_blocks, fuzz_structure, fuzz_index, fuzz_page};
+    static void (*const targets[])(const uint8_t *, size_t) = {fuzz_body,  fuzz_blocks, fuzz_structure,
+                                                               fuzz_index, fuzz_page,   fuzz_json};
 
     if (size > 0)
         targets[data[0] % (sizeof targets / sizeof *targets)](data + 1, size - 1);
