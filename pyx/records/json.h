@@ -214,7 +214,7 @@ static inline const uint8_t *jlog_json_value(const uint8_t *at, const uint8_t *e
 /* --- Text and numbers --- */
 
 /* Copies a text with its escapes resolved. `to` has room for the token's bytes. Returns how many were written; SIZE_MAX if it
- * has half of a surrogate pair, so that it is no Unicode text. */
+ * has half of a surrogate pair, which Unicode text cannot have. */
 static inline size_t jlog_json_unescape(uint8_t *to, const struct jlog_json_token *token)
 {
     static const char names[] = "bfnrt", characters[] = "\b\f\n\r\t";

@@ -206,7 +206,7 @@ def test_a_later_writer_sets_the_interval_of_every_process(path, spawn):
 
 
 def test_a_close_waits_for_the_thread_that_an_earlier_close_did_not_wait_for(path, failpoints, monkeypatch):
-    """That thread still keeps the journal open, so that nobody would be the last one to close it, and sync it."""
+    """The thread still keeps the journal open, so that nobody would be the last one to close it, and sync it."""
     with jlog.Writer(path, sync="interval", sync_interval=0.001, lock_timeout=0.1) as first:
         monkeypatch.setenv("JLOG_FAILPOINTS", "sync.told=hold@0")
         first.append(b"a")
