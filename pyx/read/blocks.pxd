@@ -52,7 +52,6 @@ cdef class BlockReader:
     cdef bint load_stored(self, uint64_t consumed) except -1
     cdef bint reopen(self) except -1
     cdef bint load_from_file(self, uint64_t consumed) except -1
-    cdef int decompress_body(self, const uint8_t *stored, const jlog_block_header *header) except -1
     cdef SegmentFile next_by_name(self)
     cdef SegmentFile next_listed(self)
     cdef bint is_next(self, SegmentFile found) noexcept

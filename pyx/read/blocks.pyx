@@ -6,7 +6,7 @@ read from their segments. The generation is looked at again after a read, and te
 
 import os
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -25,12 +25,11 @@ from jlog._core.format.format cimport (
 )
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_slot, jlog_word_raw, jlog_word_used
-from jlog._core.segments.segment cimport SegmentFile
+from jlog._core.segments.segment cimport SegmentFile, body_of
 from jlog._core.segments.window cimport ReadAhead
 
 from jlog._core.segments.index import segment_end
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
-from jlog._core.format.lz4 import decompress
 from jlog._core.segments.segment import list_segments
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
 
@@ -250,7 +249,7 @@ cdef class BlockReader:
         if consumed > header.raw_bytes:
             raise self.damage(f"the block holds {header.raw_bytes} bytes of records, {consumed} were read already")
         if header.codec == JLOG_CODEC_LZ4:
-            self.decompress_body(stored, header)
+            self.raw = body_of(self.file.path, self.offset, header, stored)
             stored = <const uint8_t *> PyBytes_AS_STRING(self.raw)
         self.base_time_us = header.base_time_us
         self.end_sequence = header.first_sequence + header.record_count
@@ -260,18 +259,6 @@ cdef class BlockReader:
         self.size = sizeof(jlog_block_header) + header.stored_bytes
         self.source = FROM_SEGMENT
         return True
-
-    cdef int decompress_body(self, const uint8_t *stored, const jlog_block_header *header) except -1:
-        """Decompresses the block's body into self.raw."""
-        cdef bytes raw
-        try:
-            raw = decompress(PyBytes_FromStringAndSize(<const char *> stored, header.stored_bytes), header.raw_bytes)
-        except ValueError as error:
-            raise self.damage(str(error)) from None
-        if jlog_crc32c(0, <const uint8_t *> raw, header.raw_bytes) != header.raw_crc:
-            raise self.damage("the block's body fails its checksum once decompressed")
-        self.raw = raw
-        return 0
 
     cdef damage(self, reason):
         return CorruptJournal(self.file.path, self.offset, reason)

@@ -1,10 +1,11 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from jlog._core.format.format cimport jlog_segment_header
+from jlog._core.format.format cimport jlog_block_header, jlog_segment_header
 from jlog._core.segments.walk cimport jlog_block_walk
 from jlog._core.system.file cimport jlog_identity
 
 cdef const char *block_problem(int status) noexcept nogil
+cdef bytes body_of(path, uint64_t offset, const jlog_block_header *header, const uint8_t *stored)
 cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, uint64_t epoch, uint64_t first_sequence,
                              uint64_t previous_segment, uint64_t previous_end_offset,
                              uint64_t previous_end_sequence, uint64_t replacements) noexcept nogil

@@ -86,6 +86,19 @@ cdef const char *block_problem(int status) noexcept nogil:
     return b"the block cannot be read"
 
 
+cdef bytes body_of(path, uint64_t offset, const jlog_block_header *header, const uint8_t *stored):
+    """Returns the records of the block at this offset, decompressed. Raises CorruptJournal unless they are what was stored."""
+    cdef bytes raw = stored[:header.stored_bytes]
+    if header.codec == JLOG_CODEC_LZ4:
+        try:
+            raw = decompress(raw, header.raw_bytes)
+        except ValueError as error:
+            raise CorruptJournal(path, offset, str(error)) from None
+    if jlog_crc32c(0, <const uint8_t *> raw, len(raw)) != header.raw_crc:
+        raise CorruptJournal(path, offset, "the block's body fails its checksum once decompressed")
+    return raw
+
+
 cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, uint64_t epoch, uint64_t first_sequence,
                              uint64_t previous_segment, uint64_t previous_end_offset,
                              uint64_t previous_end_sequence, uint64_t replacements) noexcept nogil:
@@ -211,15 +224,7 @@ cdef class SegmentFile:
         cdef int status = self.read_block(offset, True)
         if status != JLOG_BLOCK_VALID:
             raise CorruptJournal(self.path, offset, block_problem(status).decode())
-        raw = self.walk.body[:self.walk.header.stored_bytes]
-        if self.walk.header.codec == JLOG_CODEC_LZ4:
-            try:
-                raw = decompress(raw, self.walk.header.raw_bytes)
-            except ValueError as error:
-                raise CorruptJournal(self.path, offset, str(error)) from None
-        if jlog_crc32c(0, <const uint8_t *> <bytes> raw, len(raw)) != self.walk.header.raw_crc:
-            raise CorruptJournal(self.path, offset, "the block's body fails its checksum once decompressed")
-        return raw
+        return body_of(self.path, offset, &self.walk.header, self.walk.body)
 
     def next_block(self, uint64_t offset, uint64_t end):
         """Returns the first whole block that begins at any byte from `offset` on; None without one. So it finds the block that
