@@ -150,15 +150,13 @@ def confirmation(change: Change) -> str:
     if at is None and change.kind == SUBSCRIBER:
         return failure(f"{change.path} has no subscriber {change.name!r}")
     now = f"It is at {at.sequence:,} now. " if at else "It does not exist yet. "
-    if at is None or sequence == at.sequence:
+    if change.kind == CHECKPOINT or at is None or sequence == at.sequence:
         effect = ""
     elif sequence < at.sequence:
         effect = f"It goes back: {at.sequence - sequence:,} sequences come again. "
     else:
         # A topic keeps what its groups have read.
         effect = f"It skips {sequence - at.sequence:,} sequences{'' if is_topic else ', which retention may then remove'}. "
-    if change.kind == CHECKPOINT:
-        effect = ""
     fields = {"path": change.path, "kind": change.kind, "name": change.name, "position": str(sequence)}
     asked = f"{KINDS[change.kind]} <b>{printed(change.name)}</b> to {sequence:,}?"
     return whole(

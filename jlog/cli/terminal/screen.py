@@ -54,7 +54,7 @@ class Screen:
         self._stop_wanted = False
         self._before: dict[int, Any] = {}
 
-    # --- Taking and releasing the name --------------------------------------------------------------------------------
+    # --- Taking the terminal, and giving it back ----------------------------------------------------------------------
 
     def __enter__(self) -> Screen:  # noqa: PYI034
         self._woken, self._wakes = os.pipe()  # noqa: TID251 - __exit__() closes them

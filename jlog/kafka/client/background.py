@@ -70,7 +70,9 @@ def when_done(future: Future[Any]) -> Any:
 
 def let_go(clients: list[Any]) -> None:
     """Closes the clients, and forgets them. It takes as long as librdkafka asks a name server for an address, so this waits a
-    moment and leaves the rest to a thread, which no exit waits for. `clients` has the last references."""
+    moment and leaves the rest to a thread, which no exit waits for. `clients` has the last references, or None alone."""
+    if clients == [None]:
+        return
 
     def close_all() -> None:
         while clients:

@@ -129,8 +129,7 @@ class Cluster:
         """Drops the client. It keeps asking the broker that it has once chosen, though that one is dead and others live;
         and it keeps the leader's epoch that it has heard of, though brokers refuse it."""
         clients, self._admin = [self._admin], None
-        if clients != [None]:
-            let_go(clients)
+        let_go(clients)
 
     def close(self) -> None:
         """Drops the client. A client that waits for the garbage collector may be freed in a thread of librdkafka's, which ends

@@ -65,10 +65,6 @@ class Part:
         return At(*place, self.offset - self.passed, self.leader_epoch)
 
 
-Read = dict[PartitionName, Part]
-Ends = dict[PartitionName, int]
-
-
 class Parts:
     """Finds the partitions of the topics that `url` names, and where each begins.
 

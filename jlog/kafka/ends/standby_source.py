@@ -343,5 +343,4 @@ class StandbySource:
 
     def _let_go(self) -> None:
         consumers, self._consumer = [self._consumer], None
-        if consumers != [None]:
-            let_go(consumers)
+        let_go(consumers)

@@ -319,8 +319,7 @@ class TopicSource:
 
     def _let_go(self) -> None:
         consumers, self._consumer = [self._consumer], None
-        if consumers != [None]:
-            let_go(consumers)
+        let_go(consumers)
 
     def close(self) -> None:
         self._watcher.close()
