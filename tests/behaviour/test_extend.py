@@ -11,8 +11,8 @@ LARGER_THAN_THE_BUFFER = [b"x" * 500] * 20
 LARGER_THAN_A_SEGMENT = [b"x" * 500] * 200
 
 
-@pytest.fixture(params=[0, 4 << 10], ids=["unbuffered", "buffered"])
-def writer(request, path):
+@pytest.fixture(name="writer", params=[0, 4 << 10], ids=["unbuffered", "buffered"])
+def each_writer(request, path):
     with jlog.Writer(path, **{**SMALL, "precommit": request.param}) as writer:
         yield writer
 

@@ -6,15 +6,10 @@ import pytest
 import jlog
 from behaviour.arrow_columns import HEADERS, SCHEMA
 from behaviour.journals import SMALL, fill, records, values
+from behaviour.test_extend import each_writer  # noqa: F401
 
 BINARY = [pyarrow.binary(), pyarrow.large_binary(), pyarrow.string(), pyarrow.large_string()]
 EACH_BINARY = pytest.mark.parametrize("type_", BINARY, ids=str)
-
-
-@pytest.fixture(params=[0, 4 << 10], ids=["unbuffered", "buffered"])
-def writer(request, path):
-    with jlog.Writer(path, **{**SMALL, "precommit": request.param}) as writer:
-        yield writer
 
 
 def batch_of(**columns):

@@ -19,7 +19,7 @@ import jlog
 import oracle
 from behaviour import hostile
 from behaviour.hostile import Block, set_bounds, set_meta, set_position, set_segment_header, set_slot
-from crash.tampering import change
+from crash.tampering import change, name_itself
 
 pytestmark = pytest.mark.damage
 
@@ -68,8 +68,7 @@ def killed(template, in_memory):
         writer.append(b"in the buffer")
     copied = Path(shutil.copytree(path, in_memory / "killed"))
     writer.close()
-    found = (copied / "precommit").stat()
-    change(copied / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))
+    name_itself(copied / "precommit")
     return copied
 
 
@@ -508,8 +507,7 @@ def test_a_slot_with_any_number_in_it_is_not_a_place_or_is_right(killed, name, n
 
 def test_an_open_block_with_a_false_place_is_not_an_end_to_read_from(journal):
     """The page is believed, as after killed writers: its open block begins with a number that nothing leads up to."""
-    found = (journal / "precommit").stat()
-    change(journal / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))
+    name_itself(journal / "precommit")
     for parity in (0, 1):
         set_slot(journal, parity, first_sequence=96)
     with jlog.Reader(journal, start="end") as reader:

@@ -7,15 +7,10 @@ import pytest
 
 import jlog
 import oracle
-from behaviour.journals import SMALL, fill, read_away, values
+from behaviour.journals import fill, read_away, values
+from behaviour.test_extend import each_writer  # noqa: F401
 
 LIMIT = 64 << 10
-
-
-@pytest.fixture(params=[0, 4 << 10], ids=["unbuffered", "buffered"])
-def writer(request, path):
-    with jlog.Writer(path, **{**SMALL, "precommit": request.param}) as writer:
-        yield writer
 
 
 def state(path):

@@ -14,7 +14,6 @@ import jlog
 import oracle
 from crash.tampering import copy, copy_of_killed
 
-BLOCK_HEADER_BYTES = 72
 SMALL: dict[str, Any] = {"precommit": 4 << 10, "segment_bytes": 4 << 10}
 
 

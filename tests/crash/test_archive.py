@@ -9,7 +9,6 @@ import sys
 import threading
 from contextlib import closing, contextmanager
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,6 @@ from behaviour.journals import fill, read_away, value_of, values
 from elsewhere import python
 from patience import HUNG_SECONDS
 
-TESTS = Path(__file__).parent.parent
 RECORDS = 21
 CLEAN = "import sys, jlog; jlog.Journal(sys.argv[1]).clean()"
 

@@ -1,15 +1,13 @@
 """A deletion that is killed at any step leaves the journal, or a place where one can be deleted, or created, at once."""
 
 import itertools
-import multiprocessing
 import os
 import shutil
-import signal
 
 import pytest
 
 import jlog
-from crash.test_killed_options import die_at
+from crash.test_killed_options import die_at, is_killed
 
 CALLS = ("open", "rename", "unlink", "rmdir", "listdir", "close")
 
@@ -17,15 +15,6 @@ CALLS = ("open", "rename", "unlink", "rmdir", "listdir", "close")
 def delete_and_die(path, number):
     die_at(number, CALLS)
     jlog.Journal.delete(path)
-
-
-def is_killed(path, number):
-    """False where the deletion makes fewer calls."""
-    process = multiprocessing.get_context("fork").Process(target=delete_and_die, args=(path, number))
-    process.start()
-    process.join()
-    assert process.exitcode in (0, -signal.SIGKILL)
-    return process.exitcode != 0
 
 
 def journal_at(path):
@@ -49,7 +38,7 @@ def test_a_killed_delete_can_be_done_again_and_a_journal_be_created_there(tmp_pa
     for number in itertools.count(1):
         path = tmp_path / "j"
         shutil.copytree(before, path)
-        killed = is_killed(path, number)
+        killed = is_killed(delete_and_die, path, number)
         assert not mine or (path / "notes").read_bytes() == b"mine"
         again = tmp_path / "again"
         if path.exists():
@@ -95,7 +84,7 @@ def check_deleted(path, mine):
 
 def test_a_repair_does_not_bring_back_what_a_killed_delete_has_left(tmp_path):
     path = journal_at(tmp_path / "j")
-    number = next(number for number in itertools.count(1) if is_killed(path, number) and not (path / "journal.meta").exists())
+    number = next(n for n in itertools.count(1) if is_killed(delete_and_die, path, n) and not (path / "journal.meta").exists())
     assert number
     for call in (jlog.Journal, jlog.Journal.repair_at):
         with pytest.raises(jlog.JournalNotFound, match="deletion was cut short: delete it again"):

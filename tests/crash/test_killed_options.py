@@ -56,9 +56,9 @@ def change_options(path, number):
     jlog.Writer(path, **NEW).close()
 
 
-def is_killed(path, number):
-    """False where the change makes fewer calls."""
-    process = multiprocessing.get_context("fork").Process(target=change_options, args=(path, number))
+def is_killed(function, path, number):
+    """False where the function makes fewer calls."""
+    process = multiprocessing.get_context("fork").Process(target=function, args=(path, number))
     process.start()
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL)
@@ -93,7 +93,7 @@ def test_a_killed_change_of_options_is_made_wholly_or_not_at_all(tmp_path, alive
         writer.append(b"before")
         if not alive:
             writer.close()
-        if not is_killed(path, number):
+        if not is_killed(change_options, path, number):
             break
         lost = copy(path, tmp_path / "lost")
         another_boot(lost)

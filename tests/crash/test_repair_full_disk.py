@@ -12,29 +12,13 @@ import pytest
 
 import jlog
 import oracle
-from crash.ruins import Whole, check, check_goes_on
-from crash.test_repair_kills import RUINS
+from crash.ruins import check, check_goes_on
+from crash.test_repair_kills import each_ruin  # noqa: F401
 
 pytestmark = pytest.mark.damage
 
 CALLS = ("pwrite", "copy_file_range", "mkdir", "fsync", "fdatasync", "rename")
 POINTS = ("file.write", "file.sync", "file.sync_directory")
-
-
-@pytest.fixture(params=RUINS.values(), ids=RUINS)
-def ruin(request, in_memory):
-    make, copying, damage = request.param
-    writer = make(in_memory / "j")
-    whole = Whole(in_memory / "j", copying, in_memory / "scratch")
-
-    def again(path):
-        whole.ruin(path)
-        damage(path)
-        return path
-
-    yield whole, again
-    if writer is not None:
-        writer.close()
 
 
 def refused(path):
@@ -82,7 +66,7 @@ def test_a_repair_loses_nothing_whichever_call_finds_no_space(ruin, in_memory, m
     whole, again = ruin
     call = getattr(os, name)
     for number in count():
-        path = again(in_memory / "ruin")
+        path = again()
         survivors = whole.survivors(path)
         calls = count()
 
@@ -109,7 +93,7 @@ def test_a_repair_loses_nothing_where_the_core_finds_no_space(ruin, in_memory, s
     whole, again = ruin
     child = spawn()
     for number in count(1):
-        path = again(in_memory / "ruin")
+        path = again()
         survivors = whole.survivors(path)
         if not child.call("repair_fails", str(path), f"{name}={errno.EDQUOT}@{number}"):
             break
@@ -120,7 +104,7 @@ def test_a_repair_loses_nothing_where_the_core_finds_no_space(ruin, in_memory, s
 
 def test_writes_that_are_short_are_gone_on_with(ruin, in_memory, monkeypatch):
     whole, again = ruin
-    path = again(in_memory / "ruin")
+    path = again()
     survivors = whole.survivors(path)
     write, share = os.pwrite, os.copy_file_range
     with monkeypatch.context() as patched:

@@ -64,14 +64,14 @@ RUINS = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=RUINS.values(), ids=RUINS)
-def ruin(request, in_memory):
+@pytest.fixture(name="ruin", params=RUINS.values(), ids=RUINS)
+def each_ruin(request, in_memory):
     make, copying, damage = request.param
     writer = make(in_memory / "j")
     whole = Whole(in_memory / "j", copying, in_memory / "scratch")
 
-    def again():
-        path = whole.ruin(in_memory / "ruin")
+    def again(path=in_memory / "ruin"):
+        whole.ruin(path)
         damage(path)
         return path
 

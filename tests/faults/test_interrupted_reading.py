@@ -18,7 +18,6 @@ from faults.moments import Moments, Stopped
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 RECORDS = 16
 APART = exhaustive.count(23, 1)  # moments, of the many at which an archive is read
-Take = Callable[[Any], "list[int] | None"]
 
 
 @pytest.fixture(autouse=True)

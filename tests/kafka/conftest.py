@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from kafka_broker import Broker, Missing, fetch
 
+import exhaustive
+from jlog.kafka.client import clients
 from kafka.processes import Process, discard
 from kafka.secured import ANYTHING, Right, Secured, started
 from kafka.witness import Witness
@@ -121,6 +123,13 @@ def topic(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def url(witness: Witness, topic: str) -> str:
     return witness.url(topic)
+
+
+@pytest.fixture(params=["the core", exhaustive.only("the Python client")])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls of librdkafka that flows use."""
+    if request.param == "the Python client":
+        monkeypatch.setattr(clients, "library", lambda: None)
 
 
 @pytest.fixture

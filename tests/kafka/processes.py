@@ -9,7 +9,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 import jlog
 from jlog.kafka import positions
@@ -118,6 +121,13 @@ def fill(journal: Any, records: int, first: int = 0) -> None:
     with jlog.Writer(journal) as writer:
         for at in range(first, first + records, 1000):
             writer.extend(numbered(min(1000, first + records - at), at))
+
+
+@pytest.fixture(name="journal")
+def journal_of_ten(tmp_path: Path) -> Path:
+    """A journal of ten records."""
+    fill(tmp_path / "journal", 10)
+    return tmp_path / "journal"
 
 
 def position(journal: Any) -> int:

@@ -10,20 +10,13 @@ import pytest
 
 import jlog
 from jlog.kafka import BrokerError, Capture, Mirror
-from kafka.processes import fill
+from kafka.processes import journal_of_ten  # noqa: F401
 from kafka.secured import PASSWORD, Right, token_server
 from kafka.test_command import run
 from kafka.witness import numbered
 from patience import wait_until
 
 ALL_OF_ACME = [Right("all", kind, "acme.") for kind in ("topic", "group", "transactional id")]
-
-
-@pytest.fixture
-def journal(tmp_path):
-    path = tmp_path / "journal"
-    fill(path, 10)
-    return path
 
 
 def there_and_back(secured, journal, settings, protocol="SASL_SSL"):

@@ -8,18 +8,11 @@ import jlog
 from jlog.kafka import Capture, Mirror, Settings, positions, promote, status, verify
 from jlog.kafka.client.url import parse
 from jlog.kafka.part_positions import PartPosition
-from kafka.processes import fill
+from kafka.processes import fill, journal_of_ten  # noqa: F401
 from kafka.test_command import do_json, run
 from kafka.witness import numbered
 
 PREFIX = {"prefix": "acme."}
-
-
-@pytest.fixture
-def journal(tmp_path):
-    path = tmp_path / "journal"
-    fill(path, 10)
-    return path
 
 
 def test_all_names_of_a_mirror_begin_with_the_prefix(journal, url, topic, witness):

@@ -5,19 +5,11 @@ from __future__ import annotations
 import confluent_kafka
 import pytest
 
-import exhaustive
 import jlog
 from jlog.kafka import Capture, Mirror, RecordRefused
-from jlog.kafka.client import clients
 from kafka.witness import fields_of_journal
 
 TOO_LATE_MS = 1 << 62  # does not fit into 64 bits of microseconds
-
-
-@pytest.fixture(params=["the core", exhaustive.only("the Python client")])
-def way(request, monkeypatch):
-    if request.param == "the Python client":
-        monkeypatch.setattr(clients, "library", lambda: None)
 
 
 @pytest.fixture

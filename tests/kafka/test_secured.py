@@ -9,10 +9,8 @@ from contextlib import contextmanager
 import pytest
 from kafka_broker import SESSION_SECONDS
 
-import exhaustive
 import jlog
 from jlog.kafka import BrokerError, Capture, Mirror, verify
-from jlog.kafka.client import clients
 from kafka.processes import captured, fill
 from kafka.secured import ANYTHING, Right, join_key_and_certificate, make_authority, make_certificate, set_password, started
 from kafka.witness import numbered
@@ -37,12 +35,6 @@ def secured(_jars, folder):
 @pytest.fixture
 def login(secured):
     return secured.user([Right("all", kind, "*") for kind in ANYTHING])
-
-
-@pytest.fixture(params=["the core", exhaustive.only("the Python client")])
-def way(request, monkeypatch):
-    if request.param == "the Python client":
-        monkeypatch.setattr(clients, "library", lambda: None)
 
 
 @pytest.fixture

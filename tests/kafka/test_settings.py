@@ -8,16 +8,9 @@ import jlog
 from jlog.kafka import Mirror, RecordRefused
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
-from kafka.processes import fill
+from kafka.processes import journal_of_ten  # noqa: F401
 from kafka.test_command import run
 from kafka.witness import numbered
-
-
-@pytest.fixture
-def journal(tmp_path):
-    path = tmp_path / "journal"
-    fill(path, 10)
-    return path
 
 
 def mirror(journal, url, **config):

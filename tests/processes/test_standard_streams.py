@@ -2,12 +2,10 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import jlog
 from patience import HUNG_SECONDS
 
-TESTS = Path(__file__).parent.parent
 PROGRAM = """
 import os, sys
 

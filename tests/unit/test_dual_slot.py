@@ -13,7 +13,6 @@ from jlog._core.system.lock import LockFile
 from jlog.errors import CorruptJournal, UnsupportedFormat
 
 UUID, OTHER = bytes(range(16)), bytes(16)
-SIZE = {"bounds": 128, "position": 64}
 
 
 @pytest.fixture

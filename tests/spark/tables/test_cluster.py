@@ -16,18 +16,11 @@ RECORDS = 250_000  # which take more than one task
 
 
 @pytest.fixture(scope="module")
-def started(_spark_environment: None, jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def _hosts(_spark_environment: None, jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     skip_without_namespaces()
     cluster = Cluster(tmp_path_factory.mktemp("hosts"), PYSPARK)
     yield cluster
     cluster.stop()
-
-
-@pytest.fixture
-def hosts(started: Cluster, name: str) -> Cluster:
-    for path in (started.shared, started.private, started.partly):
-        (path / name).mkdir()
-    return started
 
 
 def fill(path: Path, records: int) -> None:
