@@ -71,6 +71,7 @@ BAD = {
     '{"timestamp": "noon"}': "is not a time",
     '{"timestamp_us": 9223372036854775808}': "64 bits",
     '{"timestamp_us": "1"}': "64 bits",
+    '{"timestamp_us": true}': "64 bits",
     '{"value": "\\ud800"}': "surrogates not allowed",
     '{"headers": [["\\ud800", "x"]]}': "surrogates not allowed",
     '{"value":' + "[" * 100_000 + "]" * 100_000 + "}": "nested too deeply",

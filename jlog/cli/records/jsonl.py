@@ -93,6 +93,6 @@ def _timestamp(record: dict[str, Any]) -> int | None:
         if not isinstance(time, str):
             raise ValueError(f"timestamp must be a time, not {json.dumps(time)}")
         return timestamp_us_of(parse_iso_time(time))
-    if microseconds is not None and not (isinstance(microseconds, int) and -(1 << 63) <= microseconds < 1 << 63):
+    if microseconds is not None and not (type(microseconds) is int and -(1 << 63) <= microseconds < 1 << 63):
         raise ValueError(f"timestamp_us must be an integer of 64 bits, not {json.dumps(microseconds)}")
     return microseconds
