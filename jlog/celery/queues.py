@@ -55,11 +55,17 @@ class Queues:
         except jlog.JournalMoved:  # the queue was deleted and declared again
             with self._lock:
                 self._writers.pop(queue, None)
-            writer.close()
+            with suppress(jlog.JournalMoved):
+                writer.close()
             self.put(queue, message)
 
     def take(self, queue: str) -> jlog.Task | None:
-        tasks = self._worker(queue).take(1, timeout=0)
+        try:
+            tasks = self._worker(queue).take(1, timeout=0)
+        except jlog.JournalMoved:  # as above; what the worker has handed out may still be finished
+            with self._lock:
+                self._workers.pop(queue, None)
+            return self.take(queue)
         return tasks[0] if tasks else None
 
     def _worker(self, queue: str) -> jlog.Worker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from kombu import Connection, Exchange, Queue
 
 import jlog
 import jlog.celery
+from jlog.celery.queues import Queues
 from patience import wait_until
 
 if TYPE_CHECKING:
@@ -193,6 +195,19 @@ def test_purging_and_deleting_a_queue(connect: Callable[[], Connection], tmp_pat
     assert (tmp_path / "broker" / "queues" / "jobs" / "journal.meta").exists(), "another channel uses it"
     connection.default_channel.queue_delete("jobs")
     assert not (tmp_path / "broker" / "queues" / "jobs" / "journal.meta").exists()
+
+
+def test_a_queue_whose_directory_was_removed_is_begun_anew(tmp_path: Path) -> None:
+    queues = Queues(tmp_path, writer={}, worker={})
+    queues.put("jobs", b"old")
+    held = queues.take("jobs")
+    assert held is not None
+    shutil.rmtree(tmp_path / "jobs")
+    queues.declare("jobs", temporary=False)
+    wait_until(lambda: queues.put("jobs", b"new") or jlog.Journal(tmp_path / "jobs").next_sequence > 0)
+    wait_until(lambda: queues.take("jobs") is not None and jlog.Journal(tmp_path / "jobs").subscribers()["celery"].busy)
+    held.ack()
+    queues.close()
 
 
 @pytest.mark.parametrize("url", ["jlog://", "jlog://host/var/lib/app"])
