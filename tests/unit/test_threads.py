@@ -6,7 +6,9 @@ import threading
 
 import pytest
 
+from jlog.errors import JournalError
 from jlog.flow.stop import Stop, Stopped
+from jlog.kafka.client import background
 from jlog.kafka.client.background import answer_of, let_go
 from jlog.system import threads
 
@@ -68,3 +70,15 @@ def test_beside_the_exit_no_other_thread_starts_one(monkeypatch):
     let_go(clients := [client])
     assert client.closed
     assert not clients
+
+
+@pytest.mark.parametrize("call", [lambda: answer_of(list, Stop()), lambda: threads.start_thread("t", list)])
+def test_the_exit_does_not_wait_for_a_thread_that_could_not_be_started(monkeypatch, call):
+    def refuse(*_given, **_more):
+        raise RuntimeError("can't start new thread")
+
+    for module, name in ((background._thread, "start_new_thread"), (threading.Thread, "start")):
+        monkeypatch.setattr(module, name, refuse)
+    with pytest.raises((RuntimeError, JournalError), match="can't start new thread"):
+        call()
+    assert not threads._starting

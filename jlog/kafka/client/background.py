@@ -32,7 +32,11 @@ def answer_of(call: Callable[[], T], stop: Stop) -> T:
     except RuntimeError:
         raise Stopped from None
     # Not by threading.Thread, whose start() waits in Python code, where Ctrl-C may end in a RuntimeError of its lock.
-    _thread.start_new_thread(_run, (start, call, answer, done))
+    try:
+        _thread.start_new_thread(_run, (start, call, answer, done))
+    except BaseException:
+        begun(start)  # the exit need not wait for it
+        raise
     # The traceback of an exception that ends the wait keeps this frame, which must not have the last reference to a client.
     del call
     while not done.acquire(timeout=stop.slice()):
