@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from jlog import Writer
-from jlog.errors import CorruptJournal, JournalError, JournalLocked, RecordTooLarge
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalLocked, JournalMoved, RecordTooLarge
 from jlog.system.filesystem import journal_path
 
 __all__ = ["DEFAULT_FIELDS", "FIELDS", "JournalHandler"]
@@ -22,6 +22,8 @@ RETRY_SECONDS = 1.0
 WAITING_MAX = 100  # log records that wait for the one during which they were logged
 WAITS_FOR_NOTHING = ("jlog", "py.warnings")  # loggers of messages that jlog itself logs, also in threads of its own
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# A failed sync ends only when every writer has closed. The directory was replaced, or the program has closed all descriptors.
+ENDS_A_WRITER = (CorruptJournal, JournalClosed, JournalMoved, OSError)
 
 # The fields that headers may have. A header is left out where the log record does not have its field.
 FIELDS: Mapping[str, Callable[[logging.LogRecord], Any]] = {
@@ -173,8 +175,8 @@ class JournalHandler(logging.Handler):
             self._drop(str(error) or type(error).__name__)
             if isinstance(error, (JournalError, OSError)) and not isinstance(error, RecordTooLarge):
                 self._retry_at = time.monotonic() + RETRY_SECONDS  # each attempt may wait for lock_timeout
-            if self._ours and isinstance(error, (CorruptJournal, OSError)) and record.name not in WAITS_FOR_NOTHING:
-                self._close_writer()  # a failed sync ends only when every writer has closed
+            if self._ours and isinstance(error, ENDS_A_WRITER) and record.name not in WAITS_FOR_NOTHING:
+                self._close_writer()
             self.handleError(record)
 
     def _drop(self, reason: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 import jlog
@@ -47,18 +48,33 @@ class JournalBroker(AsyncBroker):
         self._worker: jlog.Worker | None = None
 
     async def kick(self, message: BrokerMessage) -> None:
+        try:
+            await self._append(message.message)
+        except jlog.JournalMoved:  # the directory was removed or replaced
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                with suppress(jlog.JournalMoved):
+                    writer.close()
+            await self._append(message.message)
+
+    async def _append(self, message: bytes) -> None:
         if self._writer is None:
             self._writer = jlog.Writer(self.path, **self._writer_options)
         if self.durable:
-            await self._writer.append_durable(message.message)
+            await self._writer.append_durable(message)
         else:
-            self._writer.append(message.message)
+            self._writer.append(message)
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        worker = self._worker = jlog.Worker(self.path, self.name, **self._worker_options)
-        while self._worker is worker:
-            async for task in worker.tasks_async(timeout=SIGNAL_SECONDS):
-                yield AckableMessage(data=task.value or b"", ack=self._ack_of(task))
+        while True:
+            worker = self._worker = jlog.Worker(self.path, self.name, **self._worker_options)
+            try:
+                while self._worker is worker:
+                    async for task in worker.tasks_async(timeout=SIGNAL_SECONDS):
+                        yield AckableMessage(data=task.value or b"", ack=self._ack_of(task))
+            except jlog.JournalMoved:  # as above; what the worker has handed out may still be finished
+                continue
+            return
 
     def _ack_of(self, task: jlog.Task) -> Any:
         def ack() -> None:

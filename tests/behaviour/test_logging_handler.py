@@ -513,6 +513,37 @@ def test_a_failed_sync_in_the_background_opens_the_journal_anew(path):
     assert [value for value in found if re.match(rb"\d log records were dropped: .*" + os.strerror(errno.EIO).encode(), value)]
 
 
+@pytest.mark.parametrize("ends", ["replaced", "descriptors closed"])
+def test_a_journal_that_is_replaced_or_whose_descriptors_were_closed_is_opened_anew(path, ends):
+    done = python(REPLACED, path, ends)
+    assert (done.returncode, done.stdout) == (0, "again\n"), done.stderr
+
+
+REPLACED = """
+import logging, os, shutil, sys, time
+import jlog
+from jlog.logging import JournalHandler
+
+path, ends = sys.argv[1:]
+log = logging.getLogger("app")
+log.addHandler(JournalHandler(path, precommit=4096, segment_bytes=4096))
+logging.raiseExceptions = False
+log.warning("before")
+if ends == "replaced":
+    shutil.rmtree(path)
+    jlog.Journal.create(path)
+else:
+    os.closerange(3, 256)
+for _ in range(100):
+    log.warning("x" * 1000)  # a writer notices it when it writes to its files
+until = time.monotonic() + 60
+while b"again" not in list(jlog.Reader(path).values()) and time.monotonic() < until:
+    log.warning("again")
+    time.sleep(0.1)
+print("again" if b"again" in list(jlog.Reader(path).values()) else "never")
+"""
+
+
 def test_jlogs_messages_in_another_thread_wait_for_no_lock(handler, path):
     """The thread that holds the lock may be closing the writer, and so waiting for that thread."""
     own = logging.makeLogRecord({"name": "jlog", "msg": "from a thread of jlog's"})

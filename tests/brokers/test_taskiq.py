@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from taskiq import BrokerMessage
+
 import jlog
-from patience import wait_until
+from jlog.taskiq import JournalBroker
+from patience import HUNG_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from typing import Any
@@ -60,3 +65,31 @@ def test_every_word_is_counted_whatever_workers_are_killed(tmp_path: Path) -> No
         worker.terminate()
         worker.wait()
     assert done() == {str(number): str(len(Path(page).read_text().split())) for number, page in enumerate(PAGES)}
+
+
+def test_a_queue_whose_directory_was_removed_is_begun_anew(tmp_path: Path) -> None:
+    path, broker = tmp_path / "tasks", JournalBroker(tmp_path / "tasks")
+
+    async def kick(number: int) -> None:
+        message = BrokerMessage(task_id=str(number), task_name="count", message=b"%d" % number, labels={})
+        await broker.kick(message)
+
+    async def main() -> None:
+        await kick(0)
+        messages = broker.listen()
+        first = await anext(messages)
+        shutil.rmtree(path)
+        jlog.Journal.create(path)
+        number = 1
+        while not jlog.Journal(path).next_sequence:
+            await kick(number)
+            number += 1
+            await asyncio.sleep(0.01)
+        wanted = b"%d" % (number - 1)
+        while (await anext(messages)).data != wanted:
+            pass
+        first.ack()
+        assert jlog.Journal(path).subscribers()["taskiq"].busy
+        await broker.shutdown()
+
+    asyncio.run(asyncio.wait_for(main(), HUNG_SECONDS))
