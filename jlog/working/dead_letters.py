@@ -30,6 +30,8 @@ class DeadLetters:
         self._key = f"jlog.work:{uuid.hex()}:{subscriber.name}".encode()
         self._mutex = Mutex(subscriber.lock_file.path)
         self._writer: Writer | None = None
+        self._stored: list[int] = []  # what the state says if nobody has written a letter since, at `_end`
+        self._end = -1
 
     def reject(self, holder: TaskHolder, task: Task, reason: str, deadline: Deadline) -> None:
         """Stores the letter durably, then finishes the record."""
@@ -39,7 +41,7 @@ class DeadLetters:
             try:
                 self._store(task, reason)
             except BaseException:  # the next letter opens the journal anew: this one may have been removed, or have failed
-                writer, self._writer = self._writer, None
+                writer, self._writer, self._end = self._writer, None, -1
                 if writer is not None:
                     with suppress(JournalError, OSError):
                         writer.close()
@@ -52,7 +54,9 @@ class DeadLetters:
         if self._writer is None:
             self._writer = Writer(path, lock_timeout=self._lock_timeout)
         rewinds = self._subscriber.rewinds
-        stored = json.loads(state_of(path).get(self._key, b"[0]"))
+        stored = self._stored
+        if self._writer.next_sequence != self._end:  # to look for the state takes the longer the more letters there are
+            stored = json.loads(state_of(path).get(self._key, b"[0]"))
         if stored[0] != rewinds:
             stored = [rewinds]  # those letters are of records that may be rejected anew
         if task.sequence not in stored[1:]:
@@ -67,7 +71,8 @@ class DeadLetters:
                 (SEQUENCE, str(task.sequence).encode()),
             ]
             state = {self._key: json.dumps(kept).encode()}
-            self._writer.extend([task.value], [task.key], [[*own, *about]], [task.timestamp_us], state=state)
+            self._end = 1 + self._writer.extend([task.value], [task.key], [[*own, *about]], [task.timestamp_us], state=state)
+            self._stored = kept
         self._writer.sync()
 
     def close(self) -> None:

@@ -19,6 +19,8 @@ from conftest import SMALL
 from crash.tampering import change
 from jlog._core.system.lock import RANGES, LockFile
 from jlog.positions import work_files
+from jlog.storage.state import state_of
+from patience import wait_until
 
 
 def fill(path, count=10, keys=None, **options):
@@ -419,6 +421,18 @@ def test_a_rejected_record_is_in_the_dead_letters_once(path, tmp_path):
     ]
 
 
+def test_a_rejection_reads_the_letters_only_where_another_worker_has_written_one(path, tmp_path, monkeypatch):
+    """They become more and more."""
+    looks = []
+    monkeypatch.setattr("jlog.working.dead_letters.state_of", lambda place: looks.append(place) or state_of(place))
+    fill(path, 6)
+    with open_worker(path, dead_letters=tmp_path / "dead") as worker, open_worker(path) as other:
+        for rejecting in (worker, worker, worker, other, worker):
+            rejecting.take(timeout=0)[0].reject("broken")
+    assert looks == [str(tmp_path / "dead")] * 3
+    assert values(tmp_path / "dead") == [b"%d" % number for number in range(5)]
+
+
 def test_dead_letters_in_the_journal_that_is_worked_on_are_refused(path, tmp_path):
     """Each would be a new record to reject, for ever."""
     (tmp_path / "link").symlink_to(path)
@@ -463,8 +477,7 @@ def test_a_task_whose_dead_letter_could_not_be_written_comes_again(path, tmp_pat
         assert position(path).work.delayed == 1
         assert worker.take(timeout=1.5) == []  # another try to reject it, which is not the caller's
         (tmp_path / "dead").unlink()
-        assert worker.take(timeout=1.5) == []
-        assert worker.committed == 1
+        wait_until(lambda: worker.take(timeout=0) == [] and worker.committed == 1)
     assert values(tmp_path / "dead") == [b"0"]
 
 

@@ -21,6 +21,7 @@ import pyarrow
 
 import jlog
 from faults import shim
+from filesystems import fast_disk
 from jlog._core.records.columns import Columns
 from jlog._core.system.lock import OWNERS, RANGES, LockFile
 from jlog.ingest import SegmentBuilder
@@ -294,7 +295,7 @@ CALLS: dict[str, Callable[[Path], None]] = {
 
 def main(name: str) -> None:
     faulthandler.dump_traceback_later(HUNG_SECONDS, exit=True)
-    with tempfile.TemporaryDirectory(prefix="jlog-starved-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="jlog-starved-", dir=fast_disk()) as temporary:
         CALLS[name](Path(temporary))
 
 
