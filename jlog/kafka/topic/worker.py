@@ -316,7 +316,7 @@ class TopicWorker(Opened):
         finally:
             self._run = None
 
-    def failed(self, task: TopicTask, error: BaseException) -> None:
+    def failed(self, _source: _Source, task: TopicTask, error: BaseException) -> None:
         """Gives back a message whose function has raised."""
         try:
             task.nack(reason=str(error))
