@@ -21,6 +21,7 @@ from jlog.system.arguments import check_count, check_seconds
 from jlog.system.threads import start_thread
 
 THREADS_MAX = 10_000
+SLICE_SECONDS = 1.0  # longest wait of the main thread: a signal that comes just before it sleeps does not wake it
 NEVER_RUN = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
 NOT_RUN = (
     "handle is a coroutine or generator function, and calling it runs nothing; for coroutines use "
@@ -65,7 +66,7 @@ class Run:
         """Waits until all threads have ended; after a stop for `grace` seconds, then gives back what they still hold."""
         with self._changed:
             while self._left and not self._source.stopped:
-                self._changed.wait()
+                self._changed.wait(SLICE_SECONDS)
             ends = time.monotonic() + grace
             while self._left and (left := ends - time.monotonic()) > 0:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))

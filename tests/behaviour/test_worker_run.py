@@ -92,6 +92,18 @@ def test_a_signal_stops_run_and_its_handler_is_restored(path, number):
     assert signal.getsignal(number) is before
 
 
+def test_a_signal_that_does_not_wake_the_main_thread_stops_run_too(path):
+    """It comes to another thread here. To the main one it may come just before that sleeps."""
+
+    def signal_this_thread():
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    later = threading.Timer(0.2, signal_this_thread)  # once run() waits; if it comes before, it stops run() as well
+    with open_worker(path) as worker:
+        worker.run(lambda task: later.start() if task.sequence == 19 else None)
+    later.join()
+
+
 class Unsayable(Exception):
     def __str__(self) -> str:
         raise RuntimeError
