@@ -128,11 +128,13 @@ def status(
     """Returns the progress of the mirror or capture between the two, which may be running. Raises JournalError where there is
     none."""
     pair = find_pair(journal, url, config, config_file)
-    topic = pair.topic()
     common: dict[str, Any] = {"journal": pair.journal.path, "topic": str(pair.url), "road": road(pair.settings)}
     if pair.direction == TO_KAFKA:
+        if pair.url.topic in pair.cluster.names():  # a user who may only read the table does not see it
+            pair.topic()
         sequence = int(pair.source_positions[pair.journal.uuid]["sequence"])
         return Status(TO_KAFKA, lag=journal_lag(pair.journal, sequence), sequence=sequence, owner=pair.owner, **common)
+    topic = pair.topic()
     rows = [(int(partition), row) for partition, row in pair.source_positions.items() if row["topic_id"] == topic.id]
     offsets = {partition: int(row["offset"]) for partition, row in sorted(rows)}
     cluster = pair.cluster
