@@ -20,14 +20,24 @@ from kafka.witness import numbered
 from patience import HUNG_SECONDS
 
 TOOL = [sys.executable, "-m", "jlog.cli"]
+PATIENT = f"""
+import signal
+from jlog.cli.tool import main
+from jlog.kafka import many
+
+many.ENDING = ((signal.SIGTERM, {HUNG_SECONDS}),)
+main()
+"""
 
 
 class Process:
-    """`jlogtool mirror`, or another command, with these arguments."""
+    """`jlogtool mirror`, or another command, with these arguments. patient: `mirror run` kills no process that ends too late,
+    as on a busy machine."""
 
-    def __init__(self, *arguments: Any, command: str = "mirror", cwd: Any = None) -> None:
+    def __init__(self, *arguments: Any, command: str = "mirror", cwd: Any = None, patient: bool = False) -> None:
+        tool = [sys.executable, "-c", PATIENT] if patient else TOOL
         self._process = subprocess.Popen(
-            [*TOOL, command, *map(str, arguments)],
+            [*tool, command, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -49,6 +49,6 @@ def test_sigterm_ends_many_mirrors_within_a_function(processes, directory, broke
     file = directory / "mirrors.toml"
     to = f'url = "kafka://{broker.address}"\ntopic = "{topic}"\ntransform = "changes:slow"\n'
     file.write_text(f'[[to-kafka]]\njournals = "{directory}/journal"\n{to}')
-    running = processes("run", file)
+    running = processes("run", file, patient=True)
     wait_until((directory / "begun").exists)
     assert running.end() == (0, "")
