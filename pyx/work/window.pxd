@@ -120,6 +120,7 @@ cdef class Window:
     cdef uint32_t owner  # our worker slot + 1
     cdef object lock_timeout
     cdef uint32_t burying  # slot + 1 of the dead worker whose byte a thread of this worker holds
+    cdef uint64_t written_finishes  # how many there were when this worker wrote the committed position last
     cdef int64_t looked_us  # when this worker looked for dead ones last
 
     cdef int check(self) except -1

@@ -257,6 +257,7 @@ cdef class Window:
         if self.page.scout == self.owner:
             self.page.scout = 0
         self.page.slots[self.owner - 1].pid = pid
+        self.written_finishes = self.page.finishes
         self.unlock()
 
     def unregister(self) -> None:
@@ -431,14 +432,16 @@ cdef class Window:
 
     cdef int move_position(self, bint at_once) noexcept:
         """Notes the committed position, and writes it to its file: every JLOG_POSITION_STEP records, or `at_once`. The window
-        has the exact one, and readers of the file ask it. Returns 0 or an errno. Called with the lock held."""
+        has the exact one, and readers of the file ask it. While an old record holds it, it is written again as records are
+        finished, with its time: a subscriber that goes on must not expire. Returns 0 or an errno. Called with the lock held."""
         cdef jlog_position position
         cdef uint64_t oldest = jlog_window_oldest(self.page)
         cdef int error
+        cdef uint64_t steps = self.page.finishes - self.written_finishes
         self.page.oldest = oldest
-        if oldest == self.page.stored:
-            return 0
-        if not at_once and self.page.stored != JLOG_NONE and oldest - self.page.stored < JLOG_POSITION_STEP:
+        if oldest != self.page.stored:
+            steps = JLOG_POSITION_STEP if self.page.stored == JLOG_NONE else oldest - self.page.stored
+        if steps < (1 if at_once else JLOG_POSITION_STEP):
             return 0
         memset(&position, 0, sizeof(position))
         position.generation = self.page.generation
@@ -450,6 +453,7 @@ cdef class Window:
         if error == 0:
             self.page.generation = position.generation
             self.page.stored = oldest
+            self.written_finishes = self.page.finishes
         return error
 
     # --- What it says ----------------------------------------------------------------------------------------------

@@ -777,6 +777,22 @@ def test_after_a_rewind_a_record_that_is_rejected_again_has_another_letter(path,
     assert len(jlog.Journal(tmp_path / "dead")) == 2
 
 
+def test_workers_that_go_on_do_not_expire_while_a_delayed_record_holds_their_position(path):
+    with jlog.Writer(path, **SMALL) as writer, open_worker(path) as worker:
+        writer.append(b"delayed")
+        worker.take()[0].nack(delay=3600)
+        before = position(path).moved_us
+        assert worker.take(timeout=0) == []
+        assert position(path).moved_us == before, "nothing was finished"
+        for _ in range(2):
+            writer.append(b"value")
+            worker.take()[0].ack()
+            assert worker.take(timeout=0.01) == []
+            found = position(path)
+            assert (found.sequence, found.moved_us > before) == (0, True)
+            before = found.moved_us
+
+
 def test_a_backup_has_the_options_and_everything_from_the_committed_position_on(path, tmp_path):
     fill(path)
     with open_worker(path, order="key", max_attempts=7) as worker:
