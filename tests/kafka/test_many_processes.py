@@ -179,7 +179,7 @@ def mirrors_by_name(mirrors):
 def test_all_answer_at_one_port(processes, file, broker, topic, tmp_path):
     gone = add_a_capture_of_nothing(file, broker, topic, tmp_path)
     port = free_port()
-    supervisor = processes("run", "--metrics", f"127.0.0.1:{port}", file)
+    supervisor = processes("run", "--metrics", f"127.0.0.1:{port}", file, patient=True)
 
     def only_the_capture_has_failed():
         problems = answer(port, "/readyz")[1].splitlines()
@@ -205,7 +205,7 @@ def add_a_capture_of_nothing(file, broker, topic, tmp_path):
 
 def test_sigterm_hides_no_failure_that_comes_with_it(processes, file, broker, topic, tmp_path):
     gone = add_a_capture_of_nothing(file, broker, topic, tmp_path)
-    supervisor = processes("run", file)
+    supervisor = processes("run", file, patient=True)
     wait_until(lambda: gone in children(supervisor.pid))
     pid = children(supervisor.pid)[gone]
     wait_until(lambda: has_ended(pid) or len(os.listdir(f"/proc/{pid}/task")) > 1)  # it reports: it has been given all
