@@ -85,7 +85,7 @@ def is_mirrored(witness, topic, count=100):
 
 
 def test_a_mirror_whose_process_is_killed_is_started_again_and_the_other_goes_on(processes, file, witness, topic, tmp_path):
-    supervisor = processes("run", file)
+    supervisor = processes("run", file, patient=True)
     for name in ("a", "b"):
         wait_until(lambda name=name: is_mirrored(witness, f"{topic}.{name}"))
     killed, other = child(supervisor.pid, tmp_path / "in" / "a"), child(supervisor.pid, tmp_path / "in" / "b")
@@ -128,7 +128,8 @@ def test_sigterm_ends_all_processes_also_one_that_hangs(processes, file, witness
 def test_sigterm_leaves_no_transaction_open(processes, broker, witness, topic, tmp_path):
     """Records of others after an open transaction could not be read for as long as that may last."""
     fill(tmp_path / "in" / "a", 100_000)
-    supervisor = processes("run", write_file(tmp_path, broker, topic, 'settings = { "linger.ms" = "10" }'))
+    file = write_file(tmp_path, broker, topic, 'settings = { "linger.ms" = "10" }')
+    supervisor = processes("run", file, patient=True)
     wait_until(lambda: witness.has_leaders(f"{topic}.a", 1) and witness.end(f"{topic}.a") > 1)
     assert supervisor.end() == (0, "")
     witness.produce(f"{topic}.a", [b"of another"])
@@ -252,7 +253,7 @@ def test_one_that_dies_again_and_again_ends_where_it_has_an_end(broker, topic, t
 
 
 def test_a_new_journal_is_mirrored_while_it_runs(processes, file, witness, topic, tmp_path):
-    supervisor = processes("run", file)
+    supervisor = processes("run", file, patient=True)
     wait_until(lambda: is_mirrored(witness, f"{topic}.a"))
     fill(tmp_path / "in" / "c", 100)
     wait_until(lambda: is_mirrored(witness, f"{topic}.c"))
