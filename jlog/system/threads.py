@@ -52,12 +52,14 @@ def start_thread(name: str, run: Callable[..., object], *arguments: object, daem
         start = starting()
         thread = threading.Thread(target=_run, args=(start, run, arguments), name=name, daemon=daemon)
         thread.start()
-    except RuntimeError as error:  # also that of a lock without memory
-        _starting.discard(start)
-        raise JournalError(
-            f"the thread {name!r} cannot be started ({error}): the process or its container has reached its limit of threads "
-            "(ulimit -u, pids.max) or of memory; raise it, or end other threads"
-        ) from error
+    except BaseException as error:
+        _starting.discard(start)  # the exit need not wait for it
+        if isinstance(error, RuntimeError):  # also that of a lock without memory
+            raise JournalError(
+                f"the thread {name!r} cannot be started ({error}): the process or its container has reached its limit of "
+                "threads (ulimit -u, pids.max) or of memory; raise it, or end other threads"
+            ) from error
+        raise
     return thread
 
 

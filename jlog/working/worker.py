@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -232,12 +231,19 @@ class Worker:
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
-        with ExitStack() as stack:
-            for part in (self._journal, self._subscriber, self._policy):
-                stack.callback(part.close)
-            if self._run is not None:
-                stack.callback(self._run.wake)
+        # Each part is closed though one before fails. An ExitStack could not be created without memory.
+        try:
             self._source.close()
+        finally:
+            try:
+                if self._run is not None:
+                    self._run.wake()
+                self._policy.close()
+            finally:
+                try:
+                    self._subscriber.close()
+                finally:
+                    self._journal.close()
 
     def __enter__(self) -> Worker:  # noqa: PYI034
         self._source.window.check_open()

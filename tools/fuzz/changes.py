@@ -12,7 +12,7 @@ from typing import Any
 
 import oracle
 from behaviour import hostile
-from crash.tampering import open_body_at
+from crash import tampering
 
 NUMBERS = [
     *range(10), 72, 96, 168, *(1 << bits for bits in (12, 16, 24, 30, 31, 32, 40, 62, 63)),
@@ -88,7 +88,7 @@ class Changes:
             return f"{path.name}: {fields}"
         at = self.dice.randrange(oracle.INDEX_HEADER.size, path.stat().st_size, 8)
         number = self.number()
-        hostile.write_at(path, at, struct.pack("<Q", number))
+        tampering.change(path, at, struct.pack("<Q", number))
         hostile.seal(path, 0, path.stat().st_size)
         return f"{path.name} at {at}: {number}"
 
@@ -103,7 +103,7 @@ class Changes:
 
     def page(self) -> str:
         at, number = self.dice.choice((*range(64, 460, 8), *range(640, 904, 8))), self.number()
-        hostile.write_at(self.path / "precommit", at, struct.pack("<Q", number))
+        tampering.change(self.path / "precommit", at, struct.pack("<Q", number))
         return f"page at {at}: {number}"
 
     def meta(self) -> str:
@@ -138,7 +138,7 @@ class Changes:
         found = bytearray(path.read_bytes())
         at = self.dice.randrange(len(found.rstrip(b"\0")))
         found[at] ^= 1 << self.dice.randrange(8)
-        hostile.write_at(path, at, bytes(found[at : at + 1]))
+        tampering.change(path, at, bytes(found[at : at + 1]))
         return f"{path.name} at {at}: a bit"
 
     def rename(self) -> str:
@@ -189,9 +189,9 @@ class Changes:
         page = (self.path / "precommit").read_bytes()
         parity = page[oracle.PAGE_GENERATION_AT] & 1
         (used,) = struct.unpack_from("<I", page, oracle.PAGE_SLOTS_AT + 64 * parity + 48)
-        at = open_body_at(self.path)
+        at = tampering.open_body_at(self.path)
         body = self.changed(page[at : at + used])
-        hostile.write_at(self.path / "precommit", at, body)
+        tampering.change(self.path / "precommit", at, body)
         hostile.set_slot(self.path, parity, word=len(body) | hostile.crc32c(body) << 32)
         return f"another open body of {len(body)} bytes"
 
