@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from typing import Any
 
 import jlog
@@ -48,22 +47,24 @@ class JournalBroker(AsyncBroker):
         self._worker: jlog.Worker | None = None
 
     async def kick(self, message: BrokerMessage) -> None:
+        writer = self._opened()
         try:
-            await self._append(message.message)
-        except jlog.JournalMoved:  # the directory was removed or replaced
-            writer, self._writer = self._writer, None
-            if writer is not None:
-                with suppress(jlog.JournalMoved):
-                    writer.close()
-            await self._append(message.message)
+            await self._append(writer, message.message)
+        except jlog.JournalMoved:  # the directory was removed or replaced; another kick may have opened it anew meanwhile
+            if self._writer is writer:
+                self._writer = None
+            await self._append(self._opened(), message.message)
 
-    async def _append(self, message: bytes) -> None:
+    def _opened(self) -> jlog.Writer:
         if self._writer is None:
             self._writer = jlog.Writer(self.path, **self._writer_options)
+        return self._writer
+
+    async def _append(self, writer: jlog.Writer, message: bytes) -> None:
         if self.durable:
-            await self._writer.append_durable(message)
+            await writer.append_durable(message)
         else:
-            self._writer.append(message)
+            writer.append(message)
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         while True:

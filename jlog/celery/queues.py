@@ -52,21 +52,25 @@ class Queues:
                 writer = self._writers[queue] = jlog.Writer(self.path(queue))
         try:
             writer.append(message)
-        except jlog.JournalMoved:  # the queue was deleted and declared again
-            with self._lock:
-                self._writers.pop(queue, None)
-            with suppress(jlog.JournalMoved):
-                writer.close()
+        except jlog.JournalMoved:
+            self._forget(self._writers, queue, writer)
             self.put(queue, message)
 
     def take(self, queue: str) -> jlog.Task | None:
+        worker = self._worker(queue)
         try:
-            tasks = self._worker(queue).take(1, timeout=0)
-        except jlog.JournalMoved:  # as above; what the worker has handed out may still be finished
-            with self._lock:
-                self._workers.pop(queue, None)
+            tasks = worker.take(1, timeout=0)
+        except jlog.JournalMoved:
+            self._forget(self._workers, queue, worker)
             return self.take(queue)
         return tasks[0] if tasks else None
+
+    def _forget(self, opened: dict[str, Any], queue: str, one: Any) -> None:
+        """Lets the next call open a queue that was deleted and declared again. Other threads may still use the old object: it
+        is not closed here, and what a worker has handed out may still be finished."""
+        with self._lock:
+            if opened.get(queue) is one:
+                del opened[queue]
 
     def _worker(self, queue: str) -> jlog.Worker:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from jlog.errors import JournalError
@@ -68,7 +69,7 @@ class Pair:
     source_positions: SourcePosition  # the source position, and the sink's own rows
     owner: dict[str, Any]
 
-    @property
+    @cached_property
     def cluster(self) -> Cluster:
         return Cluster(self.settings)
 

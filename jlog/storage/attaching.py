@@ -39,7 +39,8 @@ def hold_as_follower(path: str, file: bytes) -> LockFile:
     return _hold_alone(
         path,
         FOLLOWERS + crc32(file),
-        "another `jlogtool append --follow` of this file{who} writes to this journal: each line would be in it twice",
+        "another `jlogtool append --follow` of this file{who} writes to this journal, and each line would be in it twice: stop "
+        "that one first",
     )
 
 

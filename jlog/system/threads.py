@@ -11,29 +11,30 @@ from collections.abc import Callable
 
 from jlog.errors import JournalError
 
-BEGIN_SECONDS = 1.0  # longest time that the exit waits for them
+BEGIN_SECONDS = 1.0  # longest time that the exit waits for threads to begin
 
-_starting: set[object] = set()  # stand for the threads that were started and do not run yet
+_starting: set[object] = set()  # an object for each thread that was started and does not run yet
 _exits = threading.Event()
 
 
 def starting() -> object:
     """Returns what a new thread has to call begun() with. The exit of the interpreter waits for that: CPython 3.11 and older
-    crash where a thread begins to run later. Raises RuntimeError where the exit waits for no more threads."""
+    crash where a thread begins to run later. Raises JournalError where the exit waits for no more threads."""
     start = object()
     _starting.add(start)
     if sys.is_finalizing() or (_exits.is_set() and threading.get_ident() != threading.main_thread().ident):
-        _starting.discard(start)
-        raise RuntimeError("the process exits")
+        begun(start)
+        raise JournalError("no thread can be started any more: the process exits")
     return start
 
 
 def begun(start: object) -> None:
-    """Is called by a thread first of all."""
+    """Ends the wait of the exit for a thread: the thread calls it first of all, or the one that could not start it."""
     _starting.discard(start)
 
 
 def _let_all_begin() -> None:
+    """Waits until every thread that was started runs."""
     _exits.set()
     until = time.monotonic() + BEGIN_SECONDS
     while _starting and time.monotonic() < until:
@@ -53,7 +54,7 @@ def start_thread(name: str, run: Callable[..., object], *arguments: object, daem
         thread = threading.Thread(target=_run, args=(start, run, arguments), name=name, daemon=daemon)
         thread.start()
     except BaseException as error:
-        _starting.discard(start)  # the exit need not wait for it
+        begun(start)
         if isinstance(error, RuntimeError):  # also that of a lock without memory
             raise JournalError(
                 f"the thread {name!r} cannot be started ({error}): the process or its container has reached its limit of "

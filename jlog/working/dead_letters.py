@@ -30,7 +30,7 @@ class DeadLetters:
         self._key = f"jlog.work:{uuid.hex()}:{subscriber.name}".encode()
         self._mutex = Mutex(subscriber.lock_file.path)
         self._writer: Writer | None = None
-        self._stored: list[int] = []  # what the state says if nobody has written a letter since, at `_end`
+        self._stored: list[int] = []  # what the state says, as long as the letters' journal ends at `_end`
         self._end = -1
 
     def reject(self, holder: TaskHolder, task: Task, reason: str, deadline: Deadline) -> None:
@@ -55,7 +55,7 @@ class DeadLetters:
             self._writer = Writer(path, lock_timeout=self._lock_timeout)
         rewinds = self._subscriber.rewinds
         stored = self._stored
-        if self._writer.next_sequence != self._end:  # to look for the state takes the longer the more letters there are
+        if self._writer.next_sequence != self._end:  # state_of() reads all of the open segment
             stored = json.loads(state_of(path).get(self._key, b"[0]"))
         if stored[0] != rewinds:
             stored = [rewinds]  # those letters are of records that may be rejected anew

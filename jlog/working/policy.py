@@ -84,14 +84,15 @@ class TaskPolicy:
             self._put_off(holder, task, refused)
 
     def _put_off(self, holder: TaskHolder, task: Task, refused: Exception) -> None:
-        """Lets a record come again that could not be rejected, such as while the disk of the dead letters is full."""
+        """Lets a record come again that could not be rejected or given back, such as while the disk of the dead letters is
+        full."""
         if isinstance(refused, (LeaseLost, JournalClosed)):
             return
         try:
             holder.put_off(task)
         except JournalError:
             return
-        warn(self._path, f"record {task.sequence} was not rejected", refused)
+        warn(self._path, f"record {task.sequence} could not be rejected or given back, and comes again", refused)
 
     def reject(self, holder: TaskHolder, task: Task, reason: str) -> None:
         if self._letters is not None:

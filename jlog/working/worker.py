@@ -231,7 +231,7 @@ class Worker:
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
-        # Each part is closed though one before fails. An ExitStack could not be created without memory.
+        # Each part is closed even if one before it fails. Without memory an ExitStack could not be created.
         try:
             self._source.close()
         finally:

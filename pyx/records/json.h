@@ -13,15 +13,15 @@ enum { JLOG_JSON_DEPTH = 1024 };                         /* arrays and objects w
 enum jlog_json_type { JLOG_JSON_BOOL, JLOG_JSON_INT64, JLOG_JSON_DOUBLE, JLOG_JSON_STRING };
 
 enum jlog_json_kind {
-    JLOG_KIND_ABSENT,
-    JLOG_KIND_NULL,
-    JLOG_KIND_FALSE,
-    JLOG_KIND_TRUE,
-    JLOG_KIND_INT,
-    JLOG_KIND_FLOAT,
-    JLOG_KIND_PLAIN,                                     /* text without escapes */
-    JLOG_KIND_ESCAPED,
-    JLOG_KIND_NESTED,
+    JLOG_TOKEN_ABSENT,
+    JLOG_TOKEN_NULL,
+    JLOG_TOKEN_FALSE,
+    JLOG_TOKEN_TRUE,
+    JLOG_TOKEN_INT,
+    JLOG_TOKEN_FLOAT,
+    JLOG_TOKEN_PLAIN,                                     /* text without escapes */
+    JLOG_TOKEN_ESCAPED,
+    JLOG_TOKEN_NESTED,
 };
 
 /* A text within its quotes, or a number. */
@@ -41,7 +41,7 @@ struct jlog_json_field {
     struct jlog_json_token found;
 };
 
-/* --- The grammar: each function returns the address after what it names, or NULL where that does not stand --- */
+/* --- The grammar: each function returns the address after what it names, or NULL where that is not there --- */
 
 static inline const uint8_t *jlog_json_space(const uint8_t *at, const uint8_t *end)
 {
@@ -92,10 +92,10 @@ static inline const uint8_t *jlog_json_text(const uint8_t *at, const uint8_t *en
 
     if (at == end || *at != '"')
         return NULL;
-    token->kind = JLOG_KIND_PLAIN;
+    token->kind = JLOG_TOKEN_PLAIN;
     token->at = ++at;
     while ((at = jlog_json_special(at, end)) < end && *at == '\\') {
-        token->kind = JLOG_KIND_ESCAPED;
+        token->kind = JLOG_TOKEN_ESCAPED;
         if (end - at >= 6 && at[1] == 'u' && jlog_json_hex(at + 2, &code))
             at += 6;
         else if (end - at >= 2 && at[1] != 0 && strchr("\"\\/bfnrt", at[1]) != NULL)
@@ -120,17 +120,17 @@ static inline const uint8_t *jlog_json_digits(const uint8_t *at, const uint8_t *
 
 static inline const uint8_t *jlog_json_number(const uint8_t *at, const uint8_t *end, struct jlog_json_token *token)
 {
-    token->kind = JLOG_KIND_INT;
+    token->kind = JLOG_TOKEN_INT;
     token->at = at;
     if (at < end && *at == '-')
         at++;
     at = at < end && *at == '0' ? at + 1 : jlog_json_digits(at, end);
     if (at != NULL && at < end && *at == '.') {
-        token->kind = JLOG_KIND_FLOAT;
+        token->kind = JLOG_TOKEN_FLOAT;
         at = jlog_json_digits(at + 1, end);
     }
     if (at != NULL && at < end && (*at == 'e' || *at == 'E')) {
-        token->kind = JLOG_KIND_FLOAT;
+        token->kind = JLOG_TOKEN_FLOAT;
         at++;
         at = jlog_json_digits(at < end && (*at == '+' || *at == '-') ? at + 1 : at, end);
     }
@@ -154,11 +154,11 @@ static inline const uint8_t *jlog_json_scalar(const uint8_t *at, const uint8_t *
     case '"':
         return jlog_json_text(at, end, token);
     case 't':
-        return jlog_json_word(at, end, "true", JLOG_KIND_TRUE, token);
+        return jlog_json_word(at, end, "true", JLOG_TOKEN_TRUE, token);
     case 'f':
-        return jlog_json_word(at, end, "false", JLOG_KIND_FALSE, token);
+        return jlog_json_word(at, end, "false", JLOG_TOKEN_FALSE, token);
     case 'n':
-        return jlog_json_word(at, end, "null", JLOG_KIND_NULL, token);
+        return jlog_json_word(at, end, "null", JLOG_TOKEN_NULL, token);
     default:
         return jlog_json_number(at, end, token);
     }
@@ -182,7 +182,7 @@ static inline const uint8_t *jlog_json_value(const uint8_t *at, const uint8_t *e
 
     if (at == end || (*at != '{' && *at != '['))
         return jlog_json_scalar(at, end, token);
-    token->kind = JLOG_KIND_NESTED;
+    token->kind = JLOG_TOKEN_NESTED;
     do {
         if (at < end && (*at == '{' || *at == '[')) {
             if (depth == JLOG_JSON_DEPTH)
@@ -282,7 +282,7 @@ static inline int jlog_json_is_named(const struct jlog_json_field *field, const 
     const uint8_t *name = key->at;
     size_t bytes = key->bytes;
 
-    if (key->kind == JLOG_KIND_ESCAPED && bytes <= 6 * field->name_bytes) {
+    if (key->kind == JLOG_TOKEN_ESCAPED && bytes <= 6 * field->name_bytes) {
         bytes = jlog_json_unescape(scratch, key);
         name = scratch;
     }
@@ -298,7 +298,7 @@ static inline int jlog_json_object(struct jlog_json_field *fields, size_t count,
     size_t next = 0;                                     /* the members of most objects come in one order */
 
     for (size_t i = 0; i < count; i++)
-        fields[i].found.kind = JLOG_KIND_ABSENT;
+        fields[i].found.kind = JLOG_TOKEN_ABSENT;
     at = jlog_json_space(at, end);
     if (at == end || *at != '{')
         return 0;
@@ -336,26 +336,26 @@ static inline void jlog_json_store(struct jlog_json_field *field, size_t row, lo
 
     switch (field->type) {
     case JLOG_JSON_BOOL:
-        valid = found->kind == JLOG_KIND_TRUE || found->kind == JLOG_KIND_FALSE;
-        if (found->kind == JLOG_KIND_TRUE)
+        valid = found->kind == JLOG_TOKEN_TRUE || found->kind == JLOG_TOKEN_FALSE;
+        if (found->kind == JLOG_TOKEN_TRUE)
             field->data[row / 8] |= (uint8_t)(1 << row % 8);
         break;
     case JLOG_JSON_INT64:
-        valid = found->kind == JLOG_KIND_INT && jlog_json_int64(found, (int64_t *)field->data + row);
+        valid = found->kind == JLOG_TOKEN_INT && jlog_json_int64(found, (int64_t *)field->data + row);
         break;
     case JLOG_JSON_DOUBLE:
-        if (found->kind == JLOG_KIND_INT || found->kind == JLOG_KIND_FLOAT) {
+        if (found->kind == JLOG_TOKEN_INT || found->kind == JLOG_TOKEN_FLOAT) {
             number = strtod_l((const char *)found->at, NULL, c_locale);
-            valid = found->kind == JLOG_KIND_FLOAT || isfinite(number);
-            ((double *)field->data)[row] = number == 0 && found->kind == JLOG_KIND_INT ? 0 : number; /* -0 is 0 */
+            valid = found->kind == JLOG_TOKEN_FLOAT || isfinite(number);
+            ((double *)field->data)[row] = number == 0 && found->kind == JLOG_TOKEN_INT ? 0 : number; /* -0 is 0 */
         }
         break;
     case JLOG_JSON_STRING:
-        if (found->kind == JLOG_KIND_PLAIN)
+        if (found->kind == JLOG_TOKEN_PLAIN)
             memcpy(field->data + field->offsets[row], found->at, bytes = found->bytes);
-        else if (found->kind == JLOG_KIND_ESCAPED)
+        else if (found->kind == JLOG_TOKEN_ESCAPED)
             bytes = jlog_json_unescape(field->data + field->offsets[row], found);
-        valid = (found->kind == JLOG_KIND_PLAIN || found->kind == JLOG_KIND_ESCAPED) && bytes != SIZE_MAX;
+        valid = (found->kind == JLOG_TOKEN_PLAIN || found->kind == JLOG_TOKEN_ESCAPED) && bytes != SIZE_MAX;
         field->offsets[row + 1] = field->offsets[row] + (valid ? (int32_t)bytes : 0);
         break;
     }
@@ -376,7 +376,7 @@ static inline void jlog_json_columns(struct jlog_json_field *fields, size_t fiel
         if (!jlog_json_object(fields, field_count, at, end, scratch) ||
             !(is_text || jlog_utf8_valid(at, (size_t)(end - at))))
             for (size_t i = 0; i < field_count; i++)
-                fields[i].found.kind = JLOG_KIND_ABSENT;
+                fields[i].found.kind = JLOG_TOKEN_ABSENT;
         for (size_t i = 0; i < field_count; i++)
             jlog_json_store(&fields[i], row, c_locale);
     }

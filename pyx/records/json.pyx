@@ -40,7 +40,7 @@ cdef uint8_t *address(bytearray memory) noexcept:
 
 def json_columns(offsets not None, data not None, Py_ssize_t first, Py_ssize_t count, fields not None):
     """Returns (validity, offsets or None, data) of the Arrow column of each field: bytearrays, offsets for "string" alone. A
-    value that is not a JSON object in UTF-8, a member that it lacks, or one of another type is null.
+    row is null where the value is not a JSON object in UTF-8, lacks the member, or has one of another type.
 
     offsets, data: buffers of an Arrow array of type binary without nulls. Of its values, `count` from `first` on are read.
     fields: names and types, as TYPES has them; at least one.

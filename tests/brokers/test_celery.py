@@ -200,11 +200,13 @@ def test_purging_and_deleting_a_queue(connect: Callable[[], Connection], tmp_pat
 def test_a_queue_whose_directory_was_removed_is_begun_anew(tmp_path: Path) -> None:
     queues = Queues(tmp_path, writer={}, worker={})
     queues.put("jobs", b"old")
-    held = queues.take("jobs")
+    held, in_use = queues.take("jobs"), queues._writers["jobs"]
     assert held is not None
     shutil.rmtree(tmp_path / "jobs")
     queues.declare("jobs", temporary=False)
     wait_until(lambda: queues.put("jobs", b"new") or jlog.Journal(tmp_path / "jobs").next_sequence > 0)
+    with pytest.raises(jlog.JournalMoved):  # another thread learns the same, and goes on in the same way
+        in_use.append(b"of another thread")
     wait_until(lambda: queues.take("jobs") is not None and jlog.Journal(tmp_path / "jobs").subscribers()["celery"].busy)
     held.ack()
     queues.close()

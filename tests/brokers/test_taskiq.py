@@ -93,3 +93,20 @@ def test_a_queue_whose_directory_was_removed_is_begun_anew(tmp_path: Path) -> No
         await broker.shutdown()
 
     asyncio.run(asyncio.wait_for(main(), HUNG_SECONDS))
+
+
+def test_many_at_once_find_one_new_queue_in_place_of_a_removed_one(tmp_path: Path) -> None:
+    path, broker = tmp_path / "tasks", JournalBroker(tmp_path / "tasks", durable=True)
+    messages = [
+        BrokerMessage(task_id=str(number), task_name="count", message=b"%d" % number, labels={}) for number in range(50)
+    ]
+
+    async def main() -> None:
+        await broker.kick(messages[0])
+        shutil.rmtree(path)
+        jlog.Journal.create(path)
+        await asyncio.gather(*map(broker.kick, messages[1:]))
+        await broker.shutdown()
+
+    asyncio.run(asyncio.wait_for(main(), HUNG_SECONDS))
+    assert sorted(jlog.Reader(path).values()) == sorted(message.message for message in messages[1:])

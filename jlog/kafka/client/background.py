@@ -29,13 +29,13 @@ def answer_of(call: Callable[[], T], stop: Stop) -> T:
     done.acquire()
     try:
         start = starting()
-    except RuntimeError:
+    except JournalError:
         raise Stopped from None
     # Not by threading.Thread, whose start() waits in Python code, where Ctrl-C may end in a RuntimeError of its lock.
     try:
         _thread.start_new_thread(_run, (start, call, answer, done))
     except BaseException:
-        begun(start)  # the exit need not wait for it
+        begun(start)
         raise
     # The traceback of an exception that ends the wait keeps this frame, which must not have the last reference to a client.
     del call

@@ -39,7 +39,8 @@ def check_prefix(cluster: Cluster, name: str) -> None:
 
 def wait_until_seen(cluster: Cluster, name: str) -> None:
     """Returns once readers of committed records see every transaction that was committed before this call: the brokers confirm
-    one to its producer a moment earlier. A transaction that was left open is waited for so long, too."""
+    one to its producer a moment earlier. Returns after SEEN_SECONDS at the latest, as where a killed producer has left a
+    transaction open."""
     table = [(name, 0)]
     end, until = cluster.ends_of(table, committed=False)[name, 0], time.monotonic() + SEEN_SECONDS
     while cluster.ends_of(table)[name, 0] < end and time.monotonic() < until:
