@@ -62,7 +62,7 @@ pyspark: .venv/.packages
 kafka: ## a small Kafka broker to try things on, until Ctrl-C; needs Java and Maven
 	@tools/kafka-broker $(ARGS)
 
-test: ready ## runs the tests; ARGS='-k torn' are pytest's arguments
+test: ready ## runs the tests; ARGS='-k torn' are pytest's arguments, ARGS=--slow runs what takes minutes too
 	$(step) --show "the tests" $(test) -m pytest -n auto --dist loadgroup $(ARGS)
 
 test-all: ready ## runs those tests too that take long: every kill, every state of the models; ARGS as for test
@@ -88,7 +88,7 @@ SANITIZED = LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0:allocator_may
 test-sanitized: .venv-sanitized/.installed ## runs the tests under the address and undefined-behaviour sanitizers; ARGS as for test
 	@rm -f $(REPORTS).*
 	$(SANITIZED) .venv-sanitized/bin/python -m pytest -n auto --dist loadgroup \
-		$(or $(ARGS),--ignore=tests/kafka --ignore=tests/spark) || { cat $(REPORTS).* 2>/dev/null; exit 1; }
+		$(or $(ARGS),--slow --ignore=tests/kafka --ignore=tests/spark) || { cat $(REPORTS).* 2>/dev/null; exit 1; }
 
 fuzz: ## feeds hostile bytes to the decoders of the core, for ten minutes; ARGS='--seconds 3600 --seed 7'
 	@mkdir -p build

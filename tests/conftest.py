@@ -27,6 +27,7 @@ from scheduling import WAITING_WORKERS, BesideWaiting, busy_workers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help=exhaustive.SLOW_TOO)
     parser.addoption("--exhaustive", action="store_true", help=exhaustive.ALL)
     parser.addoption("--changed", action="store_true", help=exhaustive.CHANGED)
 
@@ -45,6 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that runs the tests in the background makes them ignore Ctrl-C, and their processes inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return None if config.option.slow else "without what takes minutes; --slow runs it too"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return exhaustive.is_left_out(config, collection_path) or None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,5 +1,9 @@
-"""The one place that decides which tests `make test` leaves out. `pytest --exhaustive` runs them all (`make test-all`), and
-`pytest --changed` those that belong to the code that has changed (`.ci/run`)."""
+"""The one place that decides which tests `make test` leaves out, so that it takes ten minutes.
+
+What takes minutes is SLOW: it runs with --slow, and where tests are named. What takes hours has the marker `exhaustive`. With
+--changed, as in `.ci/run`, what is slow runs, and the exhaustive tests of the code that has changed. With --exhaustive, as in
+`make test-all`, all runs.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,61 @@ from typing import Any
 
 import pytest
 
-ALL = "run also what takes long: every kill, every state of the models, every moment of a power loss"
-CHANGED = "run of what takes long the tests that belong to the code that has changed since the branch began"
+SLOW_TOO = "run also what takes minutes"
+ALL = "run also what takes minutes or hours: every kill, every state of the models, every moment of a power loss"
+CHANGED = "run also what takes minutes, and of what takes hours the tests that belong to the code that this branch has changed"
 LIMIT_SECONDS = 1_800  # for each exhaustive test, against hanging; the limit of pyproject.toml is too short for some
 ROOT = Path(__file__).resolve().parents[1]
+# Nearly all of it starts a Java virtual machine or a secured cluster, makes every call fail at every moment, or runs a program
+# of the manual.
+SLOW = [
+    "tests/cli/test_console.py",
+    "tests/cli/test_console_browser.py",
+    "tests/cli/test_demo.py",
+    "tests/docs/test_examples.py",
+    "tests/docs/test_layout.py",
+    "tests/docs/test_pages.py",
+    "tests/faults/test_calls.py",
+    "tests/faults/test_interrupted_reading.py",
+    "tests/faults/test_power_loss.py",
+    "tests/faults/test_starved.py",
+    "tests/installed",
+    "tests/kafka/test_broker_faults.py",
+    "tests/kafka/test_clients.py",
+    "tests/kafka/test_cluster.py",
+    "tests/kafka/test_command_topics.py",
+    "tests/kafka/test_idle_connections.py",
+    "tests/kafka/test_kills.py",
+    "tests/kafka/test_leaderless.py",
+    "tests/kafka/test_logins.py",
+    "tests/kafka/test_many_processes.py",
+    "tests/kafka/test_memory.py",
+    "tests/kafka/test_pages.py",
+    "tests/kafka/test_pipeline.py",
+    "tests/kafka/test_positions.py",
+    "tests/kafka/test_rights.py",
+    "tests/kafka/test_secured.py",
+    "tests/kafka/test_standby.py",
+    "tests/kafka/test_standby_hosts.py",
+    "tests/kafka/test_takeover.py",
+    "tests/kafka/test_topology.py",
+    "tests/kafka/test_torture.py",
+    "tests/kafka/test_unlucky_moments.py",
+    "tests/spark/pipeline",
+    "tests/spark/tables",
+    "tests/spark/test_archives.py",
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_cluster_queries.py",
+    "tests/spark/test_command.py",
+    "tests/spark/test_demo.py",
+    "tests/spark/test_faults.py",
+    "tests/spark/test_pages.py",
+    "tests/spark/test_sink_faults.py",
+    "tests/spark/writing/test_exactly_once.py",
+    "tests/spark/writing/test_ledger.py",
+    "tests/spark/writing/test_restores.py",
+    "tests/weekly",
+]
 # The exhaustive tests of each part of the code, as far as they take ten minutes together. A changed file of tests runs its own.
 # Those of more than PARTS_MAX parts take longer than CI may. The weekly run runs them all.
 PARTS_MAX = 4
@@ -55,6 +110,9 @@ _places: list[Path] = []  # the files and directories of tests that run exhausti
 
 def learn(config: pytest.Config) -> None:
     """Comes before any file of tests is imported."""
+    if not hasattr(config, "workerinput"):  # pytest-xdist hands its workers the options, and the names of all tests
+        all_are_asked_for = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        config.option.slow |= not all_are_asked_for or config.option.changed or config.option.exhaustive
     if config.getoption("--exhaustive"):
         _places[:] = [ROOT]
     elif config.getoption("--changed"):
@@ -81,6 +139,11 @@ def changed_files(root: Path = ROOT) -> list[str]:
     bases = git("merge-base", "HEAD", "origin/main") + git("rev-parse", "--verify", "HEAD~1")
     others = [base for base in bases if [base] != git("rev-parse", "HEAD")]
     return git("diff", "--name-only", others[0]) if others else []
+
+
+def is_left_out(config: pytest.Config, path: Path) -> bool:
+    """Returns whether this file or directory is not even imported."""
+    return not config.option.slow and any(path == ROOT / name for name in SLOW)
 
 
 def _is_wanted(file: Path) -> bool:

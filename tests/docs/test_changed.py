@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_a_checkout_without_history_has_no_change(repository: Path, tmp_path_fac
 
 
 def test_the_map_of_code_to_tests_names_what_is_there() -> None:
-    named = {*exhaustive.TESTS_OF, *(name for tests in exhaustive.TESTS_OF.values() for name in tests)}
+    named = {*exhaustive.SLOW, *exhaustive.TESTS_OF, *(name for tests in exhaustive.TESTS_OF.values() for name in tests)}
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
@@ -68,3 +69,16 @@ def test_a_change_of_many_parts_has_no_exhaustive_tests() -> None:
     parts = sorted(exhaustive.TESTS_OF)[: exhaustive.PARTS_MAX + 1]
     assert exhaustive.tests_of([*parts, "tests/crash/test_kills.py"]) == set()
     assert exhaustive.tests_of(parts[:1]) == set(exhaustive.TESTS_OF[parts[0]])
+
+
+def collected(*arguments: str) -> str:
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+
+def test_without_a_name_what_takes_minutes_is_left_out_and_named_it_runs() -> None:
+    rest = [f"--ignore={folder}" for folder in Path(ROOT, "tests").iterdir() if folder.name not in ("golden", "weekly")]
+    assert "tests/golden" in collected(*rest)
+    assert "tests/weekly" not in collected(*rest)
+    for more in ("--slow", "--changed", "tests/weekly"):
+        assert "tests/weekly" in collected(*rest, more)
