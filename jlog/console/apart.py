@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import json
+import re
 import resource
 import signal
 import sys
@@ -13,6 +14,8 @@ from collections import defaultdict
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jlog.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -32,6 +35,7 @@ WAITED = "There was no answer within {:.0f} seconds, and the work was ended: doe
 TOO_LARGE = (
     "This needed more memory than the console gives to a page, {} GiB, and was ended; use `jlogtool dump` or `jlogtool sql`."
 )
+WRONG = (JournalError, OSError, ValueError, re.error, ImportError)  # whose texts are for the page
 BROKEN = "The work ended with exit code {} and without an answer; the console's stderr has the reason."
 
 _places = asyncio.Semaphore(AT_ONCE)
@@ -92,9 +96,8 @@ async def lines(work: asyncio.subprocess.Process) -> AsyncIterator[dict[str, Any
         yield json.loads(line)
 
 
-def serve(work: Callable[..., Iterable[Any]], wrong: tuple[type[Exception], ...]) -> None:
-    """Prints a line of JSON for each thing that the work yields, within the limits. The work is called with what was asked.
-    wrong: the errors whose texts are for the page."""
+def serve(work: Callable[..., Iterable[Any]]) -> None:
+    """Prints a line of JSON for each thing that the work yields, within the limits. The work is called with what was asked."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # ends with the console, however that ends
     asked = json.load(sys.stdin)
     if cpu_seconds := asked.pop("cpu_seconds", None):
@@ -106,7 +109,7 @@ def serve(work: Callable[..., Iterable[Any]], wrong: tuple[type[Exception], ...]
     try:
         for found in work(**asked):
             say({"found": found})
-    except wrong as error:
+    except WRONG as error:
         say({"error": str(error)})
     except MemoryError:
         sys.exit(NO_MEMORY)  # without a line: answer() says it

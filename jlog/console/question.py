@@ -70,4 +70,4 @@ def shown(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    serve(answers, (jlog.JournalError, OSError, ValueError, ImportError))
+    serve(answers)

@@ -7,13 +7,13 @@ import re
 import time
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jlog
 from jlog.console.apart import serve
 from jlog.errors import CorruptJournal
 from jlog.flow.ends import Refused
-from jlog.positions.times import parse_time, reads_as_a_time
+from jlog.positions.times import FoundTime, parse_position
 from jlog.storage.segments import EPOCH
 from jlog.urls import open_journal, open_reader
 
@@ -32,8 +32,7 @@ HEX_BYTES = 256
 JSON_BYTES = 64 << 10
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """The texts that a page shows of a record, whose value may be large and is not kept."""
 
     sequence: str
@@ -42,9 +41,6 @@ class Row:
     value: str
     headers: str
     folded: str | None
-
-    def cells(self) -> list[str]:
-        return [self.sequence, self.time, self.key, self.value, self.headers]
 
 
 @dataclass
@@ -60,7 +56,7 @@ class Page:
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Page:
-        return cls(**{**found, "rows": [Row(**row) for row in found["rows"]]})
+        return cls(**{**found, "rows": [Row(*row) for row in found["rows"]]})
 
 
 def pages(path: str, start: str, grep: str) -> Iterator[dict[str, Any]]:
@@ -106,10 +102,8 @@ def add_some(page: Page, reader: ReaderProtocol, pattern: re.Pattern[bytes] | No
 
 def position_of(text: str) -> int | str | datetime:
     """Returns a position as people write it, for a Reader. Raises ValueError for a time that is not one."""
-    text = text.strip()
-    if text.isascii() and text.isdigit():
-        return int(text)
-    return parse_time(text).time if reads_as_a_time(text) else text
+    found = parse_position(text.strip())
+    return found.time if isinstance(found, FoundTime) else found
 
 
 def row_of(record: RecordProtocol, value: bytes | None) -> Row:
@@ -158,4 +152,4 @@ def headers_of(record: RecordProtocol) -> str:
 
 
 if __name__ == "__main__":
-    serve(pages, (jlog.JournalError, OSError, ValueError, re.error))
+    serve(pages)

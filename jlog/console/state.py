@@ -168,4 +168,4 @@ def confirmation(change: Change) -> str:
 
 
 if __name__ == "__main__":
-    serve(lists, (jlog.JournalError, OSError, ValueError))
+    serve(lists)

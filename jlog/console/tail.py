@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import jlog
 from jlog.console.apart import serve
 from jlog.console.records import BATCH_BYTES, row_of
 from jlog.urls import open_journal, open_reader
@@ -18,8 +17,9 @@ LOOK_SECONDS = 0.25  # between two events: a browser shows no more
 RECORDS = 200  # of an event: of more, the newest
 
 
-def new_rows(path: str) -> Iterator[list[list[str]]]:
-    """Yields the cells of new records as they come, and an empty list, QUIET_SECONDS apart, while none come."""
+def new_rows(path: str) -> Iterator[list[tuple[str | None, ...]]]:
+    """Yields the rows of new records as they come, without what is folded, and an empty list, QUIET_SECONDS apart, while none
+    come."""
     journal = open_journal(path)
     with open_reader(path, start="end") as reader:
         yield []
@@ -30,9 +30,9 @@ def new_rows(path: str) -> Iterator[list[list[str]]]:
                 if end - reader.position > RECORDS:
                     reader.seek(end - RECORDS)
                 found += [row_of(record, record.value) for record in reader.read(RECORDS, BATCH_BYTES)]
-            yield [row.cells() for row in found]
+            yield [row[:-1] for row in found]
             time.sleep(LOOK_SECONDS if found else 0)
 
 
 if __name__ == "__main__":
-    serve(new_rows, (jlog.JournalError, OSError, ValueError))
+    serve(new_rows)

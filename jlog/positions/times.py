@@ -76,6 +76,13 @@ def parse_time(text: str, now: datetime | None = None) -> FoundTime:
         raise ValueError(f"{text!r} is not a time: {error}") from None
 
 
+def parse_position(text: str) -> int | str | FoundTime:
+    """Parses a sequence, a time, "begin", "end" or the name of a checkpoint. Raises ValueError for a time that is not one."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    return parse_time(text) if reads_as_a_time(text) else text
+
+
 def parse_duration(text: str) -> timedelta:
     """Parses a duration: 7d, 12h, 90m, 30s, 1w, 1d12h."""
     if not _DURATION.match(text.strip()):
