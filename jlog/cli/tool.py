@@ -13,13 +13,13 @@ import click
 
 import jlog
 from jlog.cli.arguments.groups import Group, harmless
+from jlog.cli.commands.completion import VARIABLE, answer
 from jlog.cli.exits import DONE, FAILED, INTERRUPTED, SIGNALLED, exit_code_of
 from jlog.cli.signals import interruptible, leave
 from jlog.cli.terminal.output import complain, say_no_more, whole_stdout
 from jlog.errors import JournalError
 
 NAME = "jlogtool"
-COMPLETE = "_JLOGTOOL_COMPLETE"  # set by the scripts that `completion` prints
 
 # The file of each command below jlog.cli.commands, its name there, and its line in --help. The order is that of --help. The
 # lines stand here so that --help imports no command.
@@ -28,8 +28,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "create": ("journals:create", "Create a journal."),
         "info": ("journals:info", "Show a journal."),
         "ls": ("journals:list_journals", "List the journals below a directory."),
-        "options": ("options:change_options", "Show or change the options of a journal."),
-        "backup": ("backup:backup", "Copy a journal that is in use."),
+        "options": ("journals:change_options", "Show or change the options of a journal."),
+        "backup": ("care:backup", "Copy a journal that is in use."),
         "rm": ("journals:remove", "Delete a journal."),
     },
     "Records": {
@@ -49,15 +49,15 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Care": {
         "doctor": ("doctor:doctor", "Say what is wrong or will be, and what to do."),
         "verify": ("care:verify", "Check every byte of a journal."),
-        "repair": ("repair:repair", "Make a damaged journal sound."),
+        "repair": ("care:repair", "Make a damaged journal sound."),
         "clean": ("care:clean", "Archive and remove segments that nobody needs."),
-        "archive": ("archive:archive", "Copy sealed segments to the archive."),
+        "archive": ("care:archive", "Copy sealed segments to the archive."),
         "restore": ("care:restore", "Create a journal from an archive."),
         "roll": ("journals:roll", "Seal the open segment and open the next."),
         "stats": ("stats:stats", "Show counters and subscribers."),
         "console": ("console:console", "Look at journals in a browser."),
-        "top": ("top:top", "Watch journals and their subscribers."),
-        "metrics": ("metrics:metrics", "Give metrics to Prometheus."),
+        "top": ("stats:top", "Watch journals and their subscribers."),
+        "metrics": ("stats:metrics", "Give metrics to Prometheus."),
     },
     "Kafka": {
         "mirror": ("mirror:mirror", "Mirror to and from Kafka; status, verify."),
@@ -184,10 +184,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
-    instruction = os.environ.get(COMPLETE)
-    if instruction:
-        code: int = importlib.import_module("jlog.cli.commands.completion").answer(tool, NAME, instruction)
-        return code
+    if instruction := os.environ.get(VARIABLE):
+        return answer(tool, NAME, instruction)
     try:
         with tool.make_context(NAME, list(arguments)) as context:
             tool.invoke(context)

@@ -83,10 +83,6 @@ class Demo:
         self.fleet.start(name, work, replace(self.tasks[name], is_to_be_killed=False, is_restart=True))
 
 
-def count_of(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + "s" * (number != 1)
-
-
 def take_input(demo: Demo) -> None:
     source = demo.source = take(demo.inputs, os.path.join(demo.scratch, "input"))
     what = "the sources of Python's standard library" if not demo.inputs else "the input"
@@ -225,7 +221,7 @@ def verify_and_clean(demo: Demo) -> None:
     demo.segments_created = 1 + journal.stats().counters["rolls"]
     journal.clean()
     demo.segments_removed = demo.segments_created - len(journal.segments())
-    segments = count_of(demo.segments_created, "segment")
+    segments = "1 segment" if demo.segments_created == 1 else f"{demo.segments_created:,} segments"
     demo.say(f"`jlogtool verify` finds no damage in the {report.records:,} records that the checkpoint keeps")
     demo.say(f"`jlogtool clean` removed {demo.segments_removed} of {segments}: those that all positions have passed")
 

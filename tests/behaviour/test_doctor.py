@@ -16,7 +16,7 @@ import jlog
 from cli.command import run
 from crash.tampering import another_boot, change, copy_of_killed
 from filesystems import CannotMount, mounted
-from jlog.cli.doctor import examine, examine_machine
+from jlog.cli.commands.doctor import examine, examine_machine
 
 DAY = 24 * 3600
 

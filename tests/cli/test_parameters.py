@@ -8,9 +8,10 @@ from decimal import Decimal
 
 import pytest
 
-from jlog.cli.arguments.parameters import parse_position, parse_size
+from jlog.cli.arguments.parameters import parse_size
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import to_json
+from jlog.positions.times import parse_position
 
 
 @pytest.mark.parametrize("text", ["begin", "end", "before-batch", "+5", "-5", "²", "2026-name", "noon", ""])

@@ -19,7 +19,7 @@ BEFORE = """
 import io
 from contextlib import redirect_stderr
 from jlog.cli import tool
-from jlog.cli.commands import append, dump, journals, options, read, subscribers, tail
+from jlog.cli.commands import append, dump, journals, read, subscribers, tail
 
 def said(*arguments):
     with redirect_stderr(io.StringIO()) as errors:

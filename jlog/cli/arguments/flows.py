@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
 
 import click
 
+from jlog.cli.arguments.options import together
 from jlog.cli.arguments.parameters import POSITION, checked
 from jlog.cli.arguments.topics import kafka, topic_settings
 from jlog.cli.terminal.output import json_option
@@ -23,43 +22,41 @@ linger_option = click.option(
     help="How long a transaction waits for more records; 0.01 for a low latency.",
 )
 metrics_option = click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there.")
-
-
-def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of both directions."""
-    options = (
-        click.option("--until-end", is_flag=True, help="End where the source ends now; without it: follow."),
-        click.option("--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."),
-        click.option("--skip-missing", is_flag=True, help="Go on after records that retention has removed."),
-        click.option(
-            "--transform", metavar="MODULE:FUNCTION", help="Function from a record to a record, a list of records, or None."
-        ),
-        click.option("--rate", type=float, metavar="N", help="At most N records a second."),
-        linger_option,
-        metrics_option,
-        click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done."),
-    )
-    for option in options:
-        function = option(function)
-    return topic_settings(json_option(function))
-
-
+# Of both directions.
+flow_options = together(
+    topic_settings,
+    json_option,
+    click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done."),
+    metrics_option,
+    linger_option,
+    click.option("--rate", type=float, metavar="N", help="At most N records a second."),
+    click.option(
+        "--transform", metavar="MODULE:FUNCTION", help="Function from a record to a record, a list of records, or None."
+    ),
+    click.option("--skip-missing", is_flag=True, help="Go on after records that retention has removed."),
+    click.option("--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."),
+    click.option("--until-end", is_flag=True, help="End where the source ends now; without it: follow."),
+)
 key_option = click.option("--key", default="record", show_default=True, help="A message's key: record, none or header:NAME.")
 
-
-def refused_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option(
-        "--dead-letter",
-        metavar="PLACE",
-        help="Topic or journal for refused records, with --refused dead-letter.  [default: that of the sink, and .refused]",
-    )(command)
-    return click.option(
+refused_options = together(
+    click.option(
         "--refused",
         type=click.Choice(["stop", "skip", "dead-letter"]),
         default="stop",
         show_default=True,
         help="Treatment of a record that the sink or the transform refuses.",
-    )(command)
+    ),
+    click.option(
+        "--dead-letter",
+        metavar="PLACE",
+        help="Topic or journal for refused records, with --refused dead-letter.  [default: that of the sink, and .refused]",
+    ),
+)
+journal_sink_options = together(
+    click.option("--sync", type=click.Choice(SYNCS), help="Durability of the journal, from now on."),
+    click.option("--compression", type=click.Choice(COMPRESSIONS), help="Compression of the journal, from now on."),
+)
 
 
 def dead_letter_place(refused: str, dead_letter: str | None, sink: str) -> str | None:
@@ -69,10 +66,3 @@ def dead_letter_place(refused: str, dead_letter: str | None, sink: str) -> str |
     with checked():
         path = path_of(sink)
         return f"{kafka().parse(sink).topic}.refused" if path is None else f"{os.path.abspath(path)}.refused"
-
-
-def journal_sink_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option("--compression", type=click.Choice(COMPRESSIONS), help="Compression of the journal, from now on.")(
-        command
-    )
-    return click.option("--sync", type=click.Choice(SYNCS), help="Durability of the journal, from now on.")(command)

@@ -13,18 +13,17 @@ import click
 from click.shell_completion import CompletionItem
 
 from jlog.archive import archive_at
+from jlog.cli.arguments.options import AddOptions, together
 from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.terminal.output import complain
 from jlog.errors import CheckpointNotFound, JournalError
-from jlog.positions.times import FORMS, FoundTime, parse_duration, parse_time, reads_as_a_time
+from jlog.positions.times import FORMS, FoundTime, parse_duration, parse_position
 from jlog.system.filesystem import is_url
 from jlog.urls import open_journal, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import TypeVar
 
-    Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
     ParamType = click.ParamType[Any]
 else:
     ParamType = click.ParamType  # takes a type argument only since click 8.4
@@ -103,7 +102,7 @@ class JournalType(ParamType):
 
     name = "JOURNAL"
 
-    def __init__(self, or_topic: bool, or_archive: bool = False, or_server: bool = False) -> None:
+    def __init__(self, *, or_topic: bool = False, or_archive: bool = False, or_server: bool = False) -> None:
         self._or_topic = or_topic
         self._or_archive = or_archive
         self._or_server = or_server  # a topic's URL may leave out the topic
@@ -135,27 +134,17 @@ class JournalType(ParamType):
         return [CompletionItem(incomplete, type="dir")]
 
 
-DIRECTORY = JournalType(or_topic=False)
+DIRECTORY = JournalType()
 DIRECTORY_OR_SERVER = JournalType(or_topic=True, or_server=True)
 PATH = click.Path()
 
 
-def journal_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.argument("journal", type=DIRECTORY)(function)
-
-
-def journal_or_topic_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Takes a journal or a topic. The command uses jlog.urls, and the methods that both backends have."""
-    return click.argument("journal", type=JournalType(or_topic=True))(topic_settings(function))
-
-
-def readable_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Takes a journal, a topic or an archive: everything that past_damage.open_reader opens."""
-    return click.argument("journal", type=JournalType(or_topic=True, or_archive=True))(topic_settings(function))
-
-
-def journal_or_archive_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.argument("journal", type=JournalType(or_topic=False, or_archive=True))(function)
+journal_argument = click.argument("journal", type=DIRECTORY)
+journal_or_archive_argument = click.argument("journal", type=JournalType(or_archive=True))
+# For a command that uses jlog.urls, and the methods that both backends have.
+journal_or_topic_argument = together(click.argument("journal", type=JournalType(or_topic=True)), topic_settings)
+# Everything that past_damage.open_reader opens.
+readable_argument = together(click.argument("journal", type=JournalType(or_topic=True, or_archive=True)), topic_settings)
 
 
 def refuse_beside(option: str, *others: str) -> None:
@@ -174,13 +163,6 @@ def is_topic(journal: str) -> bool:
 def is_archive(journal: str) -> bool:
     """Says whether a JournalType has passed on the URL of an archive; a journal is a path there."""
     return is_url(journal) and not journal.lower().startswith("kafka:")
-
-
-def parse_position(text: str) -> PositionArgument | FoundTime:
-    """Parses a sequence, a time, "begin", "end" or the name of a checkpoint."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    return parse_time(text) if reads_as_a_time(text) else text
 
 
 def parse_pattern(text: str) -> re.Pattern[bytes]:
@@ -204,12 +186,16 @@ def parse_dedup(text: str) -> int | timedelta:
     return int(text) if text.isascii() and text.isdigit() else parse_duration(text)
 
 
-def start_option(text: str, *names: str, default: str | None = "begin") -> Callable[[Command], Command]:
+def parse_seconds(text: str) -> float:
+    return parse_duration(text).total_seconds()
+
+
+def start_option(text: str, *names: str, default: str | None = "begin") -> AddOptions:
     """The option where reading begins; `names` are others that a command has for it."""
     return click.option(*names, "--from", "--since", "start", type=POSITION, default=default, show_default=True, help=text)
 
 
-def stop_option(name: str = "stop", *, default: str | None = "end") -> Callable[[Command], Command]:
+def stop_option(name: str = "stop", *, default: str | None = "end") -> AddOptions:
     """The option where reading ends; `name` is the command's parameter."""
     text = "The first record that is left out."
     return click.option("--to", "--until", name, type=POSITION, default=default, show_default=True, help=text)
@@ -230,6 +216,8 @@ SIZE = Parsed("BYTES", parse_size)
 DEDUP = Parsed("N|AGE", parse_dedup)
 SIZE_LIMIT = Parsed("BYTES", or_none(parse_size))
 AGE_LIMIT = Parsed("DURATION", or_none(parse_duration))
+ARCHIVE = Parsed("URL", or_none(str))
+SECONDS = Parsed("DURATION", parse_seconds)
 PATTERN = Parsed("REGEX", parse_pattern)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
 from typing import Any
 
 import click
 
+from jlog.cli.arguments.options import together
 from jlog.cli.terminal.output import complain
-
-Command = Callable[..., Any]
 
 MAKING = ("partitions", "replication_factor", "no_create")
 
@@ -21,23 +19,21 @@ def kafka() -> Any:
     return importlib.import_module("jlog.kafka")
 
 
-def making_options(command: Command) -> Command:
-    """Adds the options of commands that make a topic where there is none."""
-    command = click.option("--no-create", is_flag=True, help="Fail where there is nothing to write to, instead of making it.")(
-        command
-    )
-    return size_options(command)
-
-
-def size_options(command: Command) -> Command:
-    command = click.option(
+size_options = together(
+    click.option(
+        "--partitions", type=click.IntRange(min=1), help="Partitions of a topic that has to be created.  [default: 1]"
+    ),
+    click.option(
         "--replication-factor",
         type=click.IntRange(min=1),
         help="Replicas of a topic that has to be created.  [default: the brokers']",
-    )(command)
-    return click.option(
-        "--partitions", type=click.IntRange(min=1), help="Partitions of a topic that has to be created.  [default: 1]"
-    )(command)
+    ),
+)
+# Of commands that make a topic where there is none.
+making_options = together(
+    size_options,
+    click.option("--no-create", is_flag=True, help="Fail where there is nothing to write to, instead of making it."),
+)
 
 
 def take_making(options: dict[str, Any], for_topic: bool) -> dict[str, Any]:
@@ -47,28 +43,6 @@ def take_making(options: dict[str, Any], for_topic: bool) -> dict[str, Any]:
     if making and not for_topic:
         raise click.UsageError("--partitions and --replication-factor are for Kafka topics")
     return making | ({"create": False} if found["no_create"] else {})
-
-
-def topic_settings(command: Command) -> Command:
-    """Adds the options of librdkafka's settings. A topic is opened with those of this process's environment, and these options
-    are put into it."""
-    command = click.option(
-        "--config",
-        metavar="FILE",
-        expose_value=False,
-        is_eager=True,  # comes before -X, which overrides it
-        callback=_set_from_file,
-        help="For a Kafka topic: file of such settings, one on each line.",
-    )(command)
-    return click.option(
-        "-X",
-        "settings",
-        multiple=True,
-        metavar="NAME=VALUE",
-        expose_value=False,
-        callback=_set_each,
-        help="For a Kafka topic: a setting of librdkafka's, such as security.protocol=SSL. May be repeated.",
-    )(command)
 
 
 def _set_each(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
@@ -105,3 +79,25 @@ def _set_from_file(ctx: click.Context, param: click.Parameter, path: str | None)
 
 def _variable(name: str) -> str:
     return "JLOG_KAFKA_" + name.upper().replace(".", "_")
+
+
+# The settings of librdkafka's. A topic is opened with those of this process's environment, and these options are put into it.
+topic_settings = together(
+    click.option(
+        "-X",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        expose_value=False,
+        callback=_set_each,
+        help="For a Kafka topic: a setting of librdkafka's, such as security.protocol=SSL. May be repeated.",
+    ),
+    click.option(
+        "--config",
+        metavar="FILE",
+        expose_value=False,
+        is_eager=True,  # comes before -X, which overrides it
+        callback=_set_from_file,
+        help="For a Kafka topic: file of such settings, one on each line.",
+    ),
+)

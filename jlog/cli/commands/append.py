@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
+from jlog.cli.arguments.journal_options import complete_retention, journal_options
 from jlog.cli.arguments.parameters import PATH, checked, is_topic, journal_or_topic_argument, refuse_beside
-from jlog.cli.arguments.retention import complete_retention
 from jlog.cli.arguments.topics import making_options, take_making
-from jlog.cli.commands.options import journal_options
 from jlog.cli.exits import exit_code_of
 from jlog.cli.records.framing import SPLITTERS, chunks
 from jlog.cli.records.jsonl import split_jsonl

@@ -1,25 +1,32 @@
-"""`jlogtool verify`, `clean` and `restore`: looking after a journal."""
+"""`jlogtool verify`, `repair`, `backup`, `clean`, `archive` and `restore`: looking after a journal."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 import jlog
 from jlog.archive import Archive
 from jlog.archive import restore as restore_archive
-from jlog.cli.arguments.parameters import checked, is_archive, journal_argument, journal_or_archive_argument
+from jlog.care.archive_loop import keep_archived
+from jlog.cli.arguments.parameters import DIRECTORY, SECONDS, checked, is_archive, journal_argument, journal_or_archive_argument
 from jlog.cli.exits import DAMAGED
+from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes
-from jlog.cli.terminal.output import describe_ahead, json_option, print_fields, print_json, print_table
+from jlog.cli.terminal.output import complain, describe_ahead, json_option, print_fields, print_json, print_table
 from jlog.cli.terminal.progress import on_terminal, progress_bar, working
 from jlog.errors import JournalError
 from jlog.spark import clean as remove_staged_rows
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jlog.storage.segments import Segment
+
 # The times of a segment are left out: they stand in its file, which may be gone.
-SEGMENT_FIELDS = ("path", "first_sequence", "records", "size_bytes", "sealed", "reason")
+SEGMENT_FIELDS = ("path", "first_sequence", "records", "size_bytes")
 
 
 @click.command()
@@ -39,18 +46,15 @@ def verify(journal: str, as_json: bool) -> None:
       jlogtool verify /var/lib/events
       jlogtool verify --json /var/lib/events | jq .damage
     """
-    uncounted = ("blocks",) if is_archive(journal) else ()
-    if uncounted:
-        report = verify_archive(Archive(journal))
+    if is_archive(journal):
+        found = report_fields(verify_archive(Archive(journal)))
+        del found["blocks"]
     else:
         opened = jlog.Journal(journal)
         with progress_bar("Verifying", size_of(journal)) as advance:
-            report = opened.verify(progress=advance)
-    if as_json:
-        print_json({name: value for name, value in report_fields(report).items() if name not in uncounted})
-    else:
-        print_report(report, uncounted)
-    if not report.ok:
+            found = report_fields(opened.verify(progress=advance))
+    print_json(found) if as_json else print_report(found)
+    if not found["ok"]:
         raise click.exceptions.Exit(DAMAGED)
 
 
@@ -71,33 +75,98 @@ def size_of(journal: str) -> int | None:
 
 
 def report_fields(report: jlog.Report) -> dict[str, Any]:
-    return {
-        "ok": report.ok,
-        "records": report.records,
-        "blocks": report.blocks,
-        "segments": report.segments,
-        "damage": [asdict(damage) for damage in report.damage],
-        "skipped": [{"first_sequence": first, "next_sequence": following} for first, following in report.skipped],
-        "ahead_seconds": report.ahead_seconds,
-    }
+    """Returns the fields that --json prints, of a verification or a repair."""
+    found = {"ok": report.ok, **asdict(report)}
+    found.pop("sound", None)  # of a repair: what `ok` says
+    for name in found.keys() & {"skipped", "lost"}:
+        found[name] = [{"first_sequence": first, "next_sequence": following} for first, following in found[name]]
+    return found
 
 
-def print_report(report: jlog.Report, uncounted: tuple[str, ...] = ()) -> None:
-    counts = ("records", "blocks", "segments")
+def print_report(found: dict[str, Any]) -> None:
     print_fields(
         [
-            ("result", "sound" if report.ok else "damaged"),
-            *((name, getattr(report, name)) for name in counts if name not in uncounted),
-            *(("skipped", f"{first} to {following - 1}") for first, following in report.skipped),
-            *((("clock", describe_ahead(report.ahead_seconds)),) if report.ahead_seconds else ()),
+            ("result", "sound" if found["ok"] else "damaged"),
+            *((name, found[name]) for name in ("records", "blocks", "segments") if name in found),
+            *(("skipped", f"{gap['first_sequence']} to {gap['next_sequence'] - 1}") for gap in found["skipped"]),
+            *((("clock", describe_ahead(found["ahead_seconds"])),) if found["ahead_seconds"] else ()),
         ]
     )
-    if report.damage:
+    if found["damage"]:
         click.echo()
-        print_table(
-            ("damaged file", "offset ", "first record ", "lost ", "reason"),
-            [(at.path, at.offset, at.first_sequence, at.records_lost, at.reason) for at in report.damage],
-        )
+        fields = ("path", "offset", "first_sequence", "records_lost", "reason")
+        columns = ("damaged file", "offset ", "first record ", "lost ", "reason")
+        print_table(columns, [[at[field] for field in fields] for at in found["damage"]])
+
+
+@click.command()
+@journal_argument
+@click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and say what would be done.")
+@json_option
+def repair(journal: str, dry_run: bool, as_json: bool) -> None:
+    """Make JOURNAL sound again, and keep every record that can still be read, with its sequence.
+
+    The sequences of lost records become a gap, which readers pass and lag does not count. Bytes that cannot be read are
+    moved to `quarantine/` in JOURNAL. `lost` lists the lost records; `damage` lists the damaged places, as `verify`
+    does.
+
+    No process may write meanwhile, or read as a subscriber; anonymous readers have to be opened anew. It needs disk
+    space for the largest segment and for the damaged bytes. A repair that was killed can be run again. Exits with 0
+    when JOURNAL is sound afterwards; a dry run exits with 3 when there is something to repair.
+
+    \b
+    Examples:
+      jlogtool repair --dry-run /var/lib/events
+      jlogtool repair /var/lib/events
+      jlogtool repair --json /var/lib/events | jq .lost
+    """
+    total = size_of(journal)
+    if total is not None and not dry_run:
+        total *= 2  # the repaired segments are verified
+    with progress_bar("Repairing", total) as advance:
+        report = jlog.Journal.repair_at(journal, dry_run=dry_run, progress=advance)
+    if as_json:
+        print_json(report_fields(report))
+    else:
+        print_report(report_fields(report))
+        for first, following in report.lost:
+            click.echo(f"\nlost: records {first} to {following - 1}")
+        click.echo()
+        if report.actions:
+            done = "what would be done" if dry_run else "what was done"
+            print_table(("file", done), [(action.path, action.text) for action in report.actions])
+        else:
+            click.echo("There is nothing to do.")
+    if not report.ok or (dry_run and report.actions):
+        raise click.exceptions.Exit(DAMAGED)
+
+
+@click.command()
+@journal_argument
+@click.argument("target", type=DIRECTORY)
+@json_option
+def backup(journal: str, target: str, as_json: bool) -> None:
+    """Copy JOURNAL to the directory TARGET, which must be missing or empty, while other processes write, read and
+    clean.
+
+    The copy has every record that was appended before, with subscribers and checkpoints. It is a journal of its own,
+    and on the disk when this command ends; to restore it, copy it back. No writer waits meanwhile, but no segment is
+    removed until the copy is done. TARGET may lie on a file system where no journal can be written, such as NFS: it can
+    be read there.
+
+    \b
+    Examples:
+      jlogtool backup /var/lib/events /mnt/backup/events-2026-11-20
+      jlogtool verify /mnt/backup/events-2026-11-20
+    """
+    opened = jlog.Journal(journal)
+    with progress_bar("Copying", size_of(journal)) as advance:
+        copy = opened.backup(target, progress=advance)
+    if as_json:
+        fields = ("path", "first_sequence", "next_sequence", "size_bytes")
+        print_json({field: getattr(copy, field) for field in fields} | {"records": len(copy)})
+    else:
+        click.echo(f"{copy.path}: {len(copy)} records, {human_bytes(copy.size_bytes)}")
 
 
 @click.command()
@@ -131,12 +200,78 @@ def clean(journal: str, dry_run: bool, as_json: bool) -> None:
     if died:
         click.echo(f"removed the staged rows of {len(died)} writes of Spark that died", err=True)
     if as_json:
-        print_json([{field: getattr(segment, field) for field in SEGMENT_FIELDS} for segment in found])
-        return
+        print_json([{**fields_of(one), "sealed": one.sealed, "reason": one.reason} for one in found])
+    else:
+        print_segments(found, "reason")
+
+
+def fields_of(segment: Segment) -> dict[str, Any]:
+    return {field: getattr(segment, field) for field in SEGMENT_FIELDS}
+
+
+def print_segments(found: Sequence[Segment], *more: str) -> None:
+    """Prints a table of segments. `more` are names of further columns."""
     print_table(
-        ("segment", "first record ", "records ", "size ", "reason"),
-        [(one.path, one.first_sequence, one.records, human_bytes(one.size_bytes), one.reason) for one in found],
+        ("segment", "first record ", "records ", "size ", *more),
+        [
+            (one.path, one.first_sequence, one.records, human_bytes(one.size_bytes), *(getattr(one, name) for name in more))
+            for one in found
+        ],
     )
+
+
+@click.command()
+@journal_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C or SIGTERM, and remove what retention lets go.")
+@click.option("--every", type=SECONDS, help="With --follow: seal the open segment so often, if it has records: 10s, 5m.")
+@json_option
+def archive(journal: str, follow: bool, every: float | None, as_json: bool) -> None:
+    """Copy the sealed segments of JOURNAL that are not archived yet to its archive, and list them.
+
+    Each is read back. None is removed here: that is the work of `clean`, which does not copy them again. The archive is
+    the one that `--archive` of `create` or `options` names.
+
+    With --follow, a segment is archived within a second or so of its sealing, and then removed as soon as retention
+    lets it go. An archive that cannot be reached is tried again until it can.
+
+    \b
+    Examples:
+      jlogtool options --archive s3://logs/archive /var/lib/events
+      jlogtool archive /var/lib/events
+      jlogtool archive --follow --every 10s /var/lib/events
+    """
+    if every is not None and not follow:
+        raise click.UsageError("--every needs --follow")
+    if follow:
+        follow_journal(jlog.Journal(journal), every, as_json)
+        return
+    with progress_bar("Archiving", None) as advance:
+        found = jlog.Journal(journal).archive(progress=advance)
+    print_json([fields_of(segment) for segment in found]) if as_json else print_segments(found)
+
+
+def follow_journal(journal: jlog.Journal, every: float | None, as_json: bool) -> None:
+    def seal() -> None:
+        with jlog.Writer(journal.path, precommit=0, create=False) as writer:
+            writer.roll()
+
+    def show(segment: Segment) -> None:
+        if as_json:
+            print_json(fields_of(segment))
+        else:
+            click.echo(f"{segment.path}: {segment.records} records, {human_bytes(segment.size_bytes)}")
+
+    def end(*_: object) -> NoReturn:
+        raise SystemExit(0)
+
+    with signals_to(end), checked():
+        keep_archived(
+            journal.path,
+            every=every,
+            seal=seal,
+            on_segment=show,
+            on_error=lambda error: complain(f"not archived yet, and tried again from time to time: {error}"),
+        )
 
 
 @click.command()

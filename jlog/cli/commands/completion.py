@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete, split_arg_string
 
-VARIABLE = "_JLOGTOOL_COMPLETE"
+VARIABLE = "_JLOGTOOL_COMPLETE"  # set by the scripts that this command prints
 
 # Click itself takes the words of bash, which end at a colon: `kafka:orders` would never be completed.
 BASH_SCRIPT = """\

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
 from jlog.cli.arguments.parameters import PATH
@@ -24,6 +22,7 @@ def demo(inputs: tuple[str, ...]) -> None:
       jlogtool demo
       jlogtool demo /var/log/syslog
     """
+    from jlog.demo import run
+
     with ended_orderly():
-        code: int = importlib.import_module("jlog.demo").run(list(inputs))
-    raise click.exceptions.Exit(code)
+        raise click.exceptions.Exit(run(list(inputs)))

@@ -6,7 +6,6 @@ import os
 import stat
 import sys
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,11 +22,11 @@ from jlog.cli.arguments.parameters import (
     stop_option,
 )
 from jlog.cli.exits import DAMAGED
-from jlog.cli.records.formats import Format, format_options
-from jlog.cli.records.matching import Match, grep_options
+from jlog.cli.records.formats import Format, format_options, time_text
+from jlog.cli.records.matching import Match, grep_options, selected
 from jlog.cli.records.past_damage import Reading, gaps_of, open_reader, report_damage, sequence_at
 from jlog.cli.records.replay import pace_option, write_records
-from jlog.cli.terminal.output import binary_stdout, iso_time, print_table, to_json
+from jlog.cli.terminal.output import binary_stdout, print_table, to_json
 from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import CorruptJournal
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from jlog.cli.records.formats import Records
+    from jlog.cli.records.matching import Records
     from jlog.reading.pace import Pace
 
 KINDS = {1: "records", 2: "state"}
@@ -90,24 +89,9 @@ def dump(journal: str, output: Format, blocks: bool, count: bool, **selection: A
         return
     if selection["reverse"]:
         refuse_beside("--reverse", "pace")
-    wanted = Selection(**selection)
     if count:
         refuse_beside("--count", "format_name", "as_json", "framing", "pace")
-        found = 0
-
-        def counted(records: Records) -> bytes:
-            nonlocal found
-            found += len(records)
-            return b""
-
-        try:
-            dump_records(journal, counted, wanted)
-        except click.exceptions.Exit:  # there was damage
-            click.echo(found)
-            raise
-        click.echo(found)
-        return
-    dump_records(journal, output.showing(wanted.match), wanted)
+    dump_records(journal, output, Selection(**selection), count)
 
 
 @dataclass(frozen=True)
@@ -122,31 +106,32 @@ class Selection:
     pace: Pace | None
 
 
-def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Selection) -> None:
-    out = binary_stdout()
+def dump_records(journal: str, output: Format, wanted: Selection, only_count: bool) -> None:
+    out, to_bytes = binary_stdout(), output.showing(wanted.match)
     with checked():
         reader = open_reader(journal, start=wanted.start)
     with checked():
         end = sequence_at(journal, wanted.stop)
     with reader, _progress(reader, end) as advance:
         reading = Reading(reader)
-        left = sys.maxsize if wanted.limit is None else wanted.limit
+        limit = sys.maxsize if wanted.limit is None else wanted.limit
         if wanted.reverse:
             pieces = _backward(journal, reading, reader.position, end)
         else:
             needle = wanted.match.needle if wanted.match else None
-            pieces = reading.forward(end, sys.maxsize if wanted.match else left, needle)
-        before = reader.position
-        while left and (piece := next(pieces, None)) is not None:
-            records: Any = piece
-            if wanted.match:
-                records = [record for record in piece if wanted.match(record)]
-            if len(records) > left:
-                records = records[:left]
-            left -= len(records)
-            write_records(out, to_bytes, records, wanted.pace)
+            pieces = reading.forward(end, sys.maxsize if wanted.match else limit, needle)
+        before, found = reader.position, 0
+        while found < limit and (piece := next(pieces, None)) is not None:
+            records: Any = selected(piece, wanted.match)
+            if len(records) > limit - found:
+                records = records[: limit - found]
+            found += len(records)
+            if not only_count:
+                write_records(out, to_bytes, records, wanted.pace)
             advance(len(piece) if wanted.reverse else reader.position - before)
             before = reader.position
+        if only_count:
+            click.echo(found)
         reading.finish()
 
 
@@ -194,12 +179,5 @@ def _block_fields(path: str, block: Any) -> dict[str, Any]:
     fields = {"path": path, **block._asdict()}
     fields["kind"] = KINDS.get(block.kind, block.kind)
     fields["codec"] = CODECS.get(block.codec, block.codec)
-    fields["written"] = _time_of(block.clock_us)
+    fields["written"] = time_text(block.clock_us)
     return fields
-
-
-def _time_of(microseconds: int) -> str | None:
-    try:
-        return iso_time(datetime.fromtimestamp(microseconds / 1e6, timezone.utc))
-    except (OverflowError, ValueError, OSError):
-        return None

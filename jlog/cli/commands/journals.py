@@ -1,15 +1,17 @@
-"""`jlogtool create`, `info`, `ls` and `rm`: journals as a whole."""
+"""`jlogtool create`, `info`, `ls`, `options`, `roll` and `rm`: journals as a whole."""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import jlog
 from jlog.archive import Archive
+from jlog.cli.arguments.journal_options import complete_retention, journal_options
 from jlog.cli.arguments.parameters import (
     DIRECTORY_OR_SERVER,
     checked,
@@ -19,9 +21,7 @@ from jlog.cli.arguments.parameters import (
     journal_or_topic_argument,
     readable_argument,
 )
-from jlog.cli.arguments.retention import complete_retention
 from jlog.cli.arguments.topics import size_options, take_making, topic_settings
-from jlog.cli.commands.options import journal_options
 from jlog.cli.exits import FAILED
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, in_words, json_option, print_fields, print_json, print_table
@@ -175,6 +175,50 @@ def _count(summary: dict[str, Any]) -> str:
     """Formats the number of records. That of a topic counts offsets, some of which may not be records."""
     count = str(summary["records"])
     return f"at most {count}" if summary["records"] and is_topic(summary["path"]) else count
+
+
+@click.command("options")
+@journal_argument
+@journal_options
+@json_option
+def change_options(journal: str, options: dict[str, Any], as_json: bool) -> None:
+    """Show the options of JOURNAL, or change those that are given.
+
+    A change holds for records that are written from now on, also by processes that have the journal open. Written
+    records stay as they are. Sizes have units of 1024: 128K, 64MiB. The pre-commit buffer can grow only while no
+    process has the journal open for writing.
+
+    \b
+    Examples:
+      jlogtool options /var/lib/events
+      jlogtool options --segment-bytes 1G /var/lib/events
+      jlogtool options --max-age 30d --archive none /var/lib/events
+      jlogtool options --json /var/lib/events | jq .segment_bytes
+    """
+    if options:
+        _change(journal, options)
+    elif not as_json:
+        print_fields((name, in_words(name, value)) for name, value in _options(journal).items())
+    if as_json:
+        print_json(_options(journal))
+
+
+def _change(journal: str, options: dict[str, Any]) -> None:
+    precommit = options.get("precommit")
+    with checked():
+        complete_retention(options, journal)
+        with jlog.Writer(journal, create=False, **{"precommit": 0, **options}):
+            found = jlog.Journal(journal).options.precommit
+    if precommit is not None and found != precommit:
+        raise JournalError(
+            f"{journal}: the pre-commit buffer has {human_bytes(found)}, not {human_bytes(precommit)}: it grows only while "
+            f"no process has the journal open for writing, and never shrinks"
+        )
+
+
+def _options(journal: str) -> dict[str, Any]:
+    info = jlog.Journal(journal).info()  # has the options as they are printed
+    return {field.name: info[field.name] for field in fields(jlog.Options)}
 
 
 @click.command()

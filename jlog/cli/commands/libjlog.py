@@ -8,16 +8,15 @@ from typing import Any
 import click
 
 import jlog
+from jlog.cli.arguments.journal_options import complete_retention, journal_options
 from jlog.cli.arguments.parameters import DIRECTORY, SIZE, checked, journal_argument
-from jlog.cli.arguments.retention import complete_retention
-from jlog.cli.commands.options import journal_options
 from jlog.cli.exits import DAMAGED
 from jlog.cli.records.past_damage import report_damage
 from jlog.cli.signals import signals_to
+from jlog.cli.terminal.figures import counted
 from jlog.cli.terminal.output import complain, json_option, print_json
 from jlog.cli.terminal.progress import progress_bar
 from jlog.libjlog import Import, export_journal
-from jlog.libjlog.exporting import counted
 
 
 @click.command("import")
@@ -68,10 +67,15 @@ def import_libjlog(libjlog: str, journal: str, follow: bool, moved: bool, option
         with progress_bar("Importing", running.size_bytes, shown=not follow) as advance:
             running.on_progress = advance
             result = running.run()
+    print_result(journal, result, "imported", as_json)
+
+
+def print_result(target: str, result: Any, done: str, as_json: bool) -> None:
+    """Prints the result of an import or an export, and exits with 3 if there was damage."""
     if as_json:
         print_json(vars(result))
     else:
-        click.echo(f"{journal}: {counted(result.records, 'record')} and {counted(result.subscribers, 'subscriber')} imported")
+        click.echo(f"{target}: {counted(result.records, 'record')} and {counted(result.subscribers, 'subscriber')} {done}")
     if result.damage:
         raise click.exceptions.Exit(DAMAGED)
 
@@ -108,9 +112,4 @@ def export_libjlog(journal: str, libjlog: str, compression: str, unit_limit: int
             on_note=lambda text: complain(f"warning: {text}"),
             on_progress=advance,
         )
-    if as_json:
-        print_json(vars(result))
-    else:
-        click.echo(f"{libjlog}: {counted(result.records, 'record')} and {counted(result.subscribers, 'subscriber')} exported")
-    if result.damage:
-        raise click.exceptions.Exit(DAMAGED)
+    print_result(libjlog, result, "exported", as_json)

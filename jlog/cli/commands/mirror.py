@@ -18,6 +18,7 @@ from jlog.cli.arguments.flows import (
     refused_options,
 )
 from jlog.cli.arguments.groups import Group
+from jlog.cli.arguments.options import together
 from jlog.cli.arguments.parameters import PATH, checked, journal_argument, refuse_beside
 from jlog.cli.arguments.topics import kafka, making_options, take_making, topic_settings
 from jlog.cli.commands.positions import positions
@@ -77,14 +78,10 @@ def to_kafka(journal: str, topic: str, read_only: bool, subscriber: str, dead_le
     making = take_making(options, for_topic=True)
     if options["dry_run"]:
         refuse_beside("--dry-run", "transform")
-        wanted = ("start", "key")
+        partitions = making.get("partitions", 1)
         with checked():
             found = module.plan_mirror(
-                journal,
-                topic,
-                subscriber=name,
-                partitions=making.get("partitions", 1),
-                **{option: options[option] for option in wanted},
+                journal, topic, subscriber=name, partitions=partitions, start=options["start"], key=options["key"]
             )
         print_plan(found, options["as_json"])
         return
@@ -125,8 +122,8 @@ def from_kafka(topic: str, journal: str, dead_letter: str | None, **options: Any
     run(f"{topic} to {journal}", lambda **given: module.Capture(topic, journal, **own, **given), options)
 
 
-def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Creates the flow, and runs it up to its end or a signal. `name` is its name in metrics."""
+def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Creates the flow, runs it up to its end or a signal, and returns it. `name` is its name in metrics."""
     names = ("until_end", "start", "skip_missing", "rate", "linger")
     given = {name: options[name] for name in names if name in options}
     if options.get("transform"):
@@ -146,9 +143,10 @@ def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
             roads = {end.road: None for end in (flow.source, flow.sink) if hasattr(end, "road")}
             tell_at_terminal(f"{name}: follows{''.join(f' by {road}' for road in roads)}; Ctrl-C ends")
         with stopping(flow) as stop, served(options["metrics"], {name: flow}), checked():
-            stats = flow.run()
-    if options["as_json"]:
-        print_json(vars(stats))
+            flow.run()
+    if options["as_json"] and not options.get("dry_run"):
+        print_json(vars(flow.stats))
+    return flow
 
 
 @contextmanager
@@ -281,8 +279,7 @@ def promote(topic: str, journal: str, as_json: bool) -> None:
         print_fields(vars(found).items())
 
 
-def pair_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
-    return journal_argument(click.argument("topic")(topic_settings(json_option(command))))
+pair_arguments = together(journal_argument, click.argument("topic"), topic_settings, json_option)
 
 
 @mirror.command(short_help="Show the lag of a mirror.")

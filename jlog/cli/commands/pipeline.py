@@ -6,21 +6,21 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import click
 
-from jlog.cli.arguments.parameters import Parsed, TimeType, checked
+from jlog.cli.arguments.parameters import SECONDS, Parsed, TimeType, checked, parse_seconds
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.output import print_json, print_table
 from jlog.cli.terminal.progress import on_terminal, progress_bar
 from jlog.errors import JournalError
-from jlog.positions.times import FoundTime, parse_duration, parse_time, reads_as_a_time
+from jlog.positions.times import FoundTime, parse_time, reads_as_a_time
 
 
-def parse_trigger(text: str) -> timedelta | None:
-    return None if text == "available-now" else parse_duration(text)
+def parse_trigger(text: str) -> float | None:
+    return None if text == "available-now" else parse_seconds(text)
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -43,13 +43,12 @@ def parse_place(text: str) -> str | FoundTime:
 
 PLACE = TimeType("PLACE", parse_place)
 TRIGGER = Parsed("available-now|DURATION", parse_trigger)
-DURATION = Parsed("DURATION", parse_duration)
 MAX_BAD = Parsed("N|N%", parse_max_bad)
 SETTING = Parsed("NAME=VALUE", parse_setting)
 # Options that the plan has under the same name, and as they are.
 OF_THE_PLAN = (
     "schema", "batch_records", "subscriber", "query", "journal_pattern", "fail_on_data_loss", "format", "compact_every",
-    "evolve", "max_bad", "adopt", "retry_quarantine",
+    "evolve", "max_bad", "adopt", "retry_quarantine", "interval", "expire_seconds",
 )  # fmt: skip
 
 
@@ -88,6 +87,7 @@ OF_THE_PLAN = (
 )
 @click.option(
     "--trigger",
+    "interval",
     type=TRIGGER,
     default="available-now",
     show_default=True,
@@ -105,11 +105,15 @@ OF_THE_PLAN = (
     help="Join small files into larger ones after every N batches. For Delta Lake and Iceberg.",
 )
 @click.option(
-    "--expire-snapshots", metavar="AGE", type=DURATION, help="With --compact-every: remove older snapshots of Iceberg."
+    "--expire-snapshots",
+    "expire_seconds",
+    metavar="AGE",
+    type=SECONDS,
+    help="With --compact-every: remove older snapshots of Iceberg.",
 )
 @click.option("--query", metavar="SQL", help="Run this at the end, on the tables records, quarantine and windows.")
-@click.option("--window", type=DURATION, help="Also count records in windows of this length.")
-@click.option("--watermark", type=DURATION, default="10m", show_default=True, help="How late a record may come.")
+@click.option("--window", type=SECONDS, help="Also count records in windows of this length.")
+@click.option("--watermark", type=SECONDS, default="10m", show_default=True, help="How late a record may come.")
 @click.option("--count-by", metavar="COLUMN", multiple=True, help="Count for each value of COLUMN. May be repeated.")
 @click.option("--counts", metavar="DIR", help="Where the counts go.  [default: DEST.windows]")
 @click.option("--subscriber", metavar="NAME", help="Subscriber that follows, in each journal; NAME.windows too, with --window.")
@@ -208,15 +212,9 @@ def plan_of(options: dict[str, Any]) -> Any:
     sources, dest, beside = places_of(options)
     windows = None
     if options["window"] is not None:
-        windows = Windows(
-            beside("counts", "windows"),
-            options["window"].total_seconds(),
-            options["watermark"].total_seconds(),
-            options["count_by"],
-        )
+        windows = Windows(beside("counts", "windows"), options["window"], options["watermark"], options["count_by"])
     elif options["counts"] or options["count_by"]:
         raise ValueError("--counts and --count-by need --window")
-    trigger = options["trigger"]
     # The plan has a time as text, which means the same on every machine.
     start, until = (
         place.isoformat() if isinstance(place, datetime) else place for place in (options["start"], options["until"])
@@ -229,12 +227,10 @@ def plan_of(options: dict[str, Any]) -> Any:
         quarantine=beside("quarantine", "quarantine"),
         parser=Parser(options["parse"], options["pattern"], options["keep_value"]),
         partition_by=options["partition_by"] or ("date",),
-        interval=None if trigger is None else trigger.total_seconds(),
         windows=windows,
         start=start,
         until=until,
         is_table=options["table"] is not None,
-        expire_seconds=None if options["expire_snapshots"] is None else options["expire_snapshots"].total_seconds(),
         **{name: options[name] for name in OF_THE_PLAN},
     )
 

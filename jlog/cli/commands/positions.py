@@ -28,14 +28,15 @@ def positions() -> None:
     """
 
 
-def flow_arguments(command: Any) -> Any:
-    """Adds the arguments and options that name a flow."""
-    command = click.option("--name", metavar="NAME", help="Name of a transform from topics to a topic that has one.")(command)
-    return click.argument("source")(click.argument("sink")(topic_settings(json_option(command))))
+name_option = click.option("--name", metavar="NAME", help="Name of a transform from topics to a topic that has one.")
 
 
 @positions.command("ls", short_help="List the positions.")
-@flow_arguments
+@click.argument("source")
+@click.argument("sink")
+@topic_settings
+@json_option
+@name_option
 def list_positions(source: str, sink: str, name: str | None, as_json: bool) -> None:
     """List where the next record of each part comes from. The mirror may be running.
 
@@ -59,7 +60,7 @@ def list_positions(source: str, sink: str, name: str | None, as_json: bool) -> N
 @click.argument("at", nargs=-1, required=True, metavar="[TOPIC[/PARTITION]] POSITION")
 @click.option("--subscriber", metavar="NAME", help="Subscriber of SOURCE.  [default: that of the mirror]")
 @click.option("--read-only", is_flag=True, help="Use no subscriber of SOURCE.")
-@click.option("--name", metavar="NAME", help="Name of a transform from topics to a topic that has one.")
+@name_option
 @topic_settings
 @json_option
 def set_position(

@@ -16,7 +16,8 @@ from jlog.cli.arguments.parameters import (
     start_option,
     stop_option,
 )
-from jlog.cli.records.formats import Format, Records, format_options
+from jlog.cli.records.formats import Format, format_options
+from jlog.cli.records.matching import Records
 from jlog.cli.records.past_damage import BATCH_RECORDS, LOOK_EVERY, Reading, sequence_at
 from jlog.cli.terminal.output import binary_stdout, complain, stdout_is_gone
 from jlog.errors import SubscriberNotFound

@@ -17,7 +17,7 @@ from jlog.cli.arguments.parameters import JournalType, checked, start_option, st
 from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.exits import DAMAGED
 from jlog.cli.records.past_damage import report_damage
-from jlog.cli.records.rows import writer_of
+from jlog.cli.records.rows import write_rows
 from jlog.cli.signals import ended_orderly, ending_at_once
 from jlog.cli.terminal.output import binary_stdout
 from jlog.cli.terminal.progress import progress_bar
@@ -97,18 +97,13 @@ def sql(statement: str, sources: tuple[tuple[str, str], ...], format_name: str, 
             report_damage(found)
 
     with progress_bar("Reading", None, in_bytes=False) as advance:
-        scans = {name: _scan(journal, options).told(skipped, advance) for name, journal in sources}
-        for scan in scans.values():
-            with checked():
+        with checked():
+            scans = {name: jlog.scan(journal, **options).told(skipped, advance) for name, journal in sources}
+            for scan in scans.values():
                 scan.range()
         _run(statement, scans, format_name, output)
     if damage:
         raise click.exceptions.Exit(DAMAGED)
-
-
-def _scan(journal: str, options: dict[str, Any]) -> Scan:
-    with checked():
-        return jlog.scan(journal, **options)
 
 
 def _run(statement: str, scans: dict[str, Scan], format_name: str, output: str | None) -> None:
@@ -153,7 +148,7 @@ def _write(
         if found is None:
             raise click.UsageError("the statement is empty")
         file = None if path is None else stack.enter_context(open(path, "wb"))
-        writer_of(format_name, file)(found.description or [], _rows(found))
+        write_rows(format_name, file, found.description or [], _rows(found))
         binary_stdout().flush()
 
 

@@ -1,7 +1,11 @@
-"""`jlogtool stats`."""
+"""`jlogtool stats`, `top` and `metrics`: how journals are doing."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import sys
 import time
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -11,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
-from jlog.cli.arguments.parameters import journal_argument
+from jlog.cli.arguments.parameters import DIRECTORY, checked, journal_argument
+from jlog.cli.exits import FAILED
+from jlog.cli.service import notify
+from jlog.cli.signals import ENDING
 from jlog.cli.terminal import figures
 from jlog.cli.terminal.figures import human_bytes
-from jlog.cli.terminal.output import json_option, print_fields, print_json, print_table, stdout_is_gone
-from jlog.cli.terminal.sampling import Rates, alarm_of, rates
+from jlog.cli.terminal.output import in_words, json_option, print_fields, print_json, print_table, stdout_is_gone
+from jlog.cli.terminal.sampling import COUNTERS, Sampler, alarm_of, rates
 from jlog.system.arguments import SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -82,7 +89,8 @@ def print_stats(path: str, found: jlog.Stats) -> None:
     named = {"appends": "records", "bytes": "raw_bytes"}
     others = set(found.counters) - {named.get(name, name) for name in fields}
     fields.update((name, found.counters[name]) for name in sorted(others))
-    print_fields([("path", path), *((name, _in_words(name, value)) for name, value in fields.items())])
+    words = {name: in_words("raw_bytes" if name == "bytes" else name, value) for name, value in fields.items()}
+    print_fields([("path", path), *words.items()])
     if found.subscribers:
         click.echo()
         print_table(
@@ -103,10 +111,6 @@ def print_stats(path: str, found: jlog.Stats) -> None:
         )
 
 
-def _in_words(name: str, value: int) -> str:
-    return human_bytes(value) if name == "bytes" or name.endswith("_bytes") else str(value)
-
-
 def print_rates(journal: jlog.Journal, interval: float) -> None:
     """Prints a line for each interval. The first line has no rates."""
     before: jlog.Stats | None = None
@@ -115,20 +119,83 @@ def print_rates(journal: jlog.Journal, interval: float) -> None:
         now = time.monotonic()
         if line % HEADER_EVERY == 0:
             click.echo(LINE.format(*HEADINGS))
-        moved = rates(before, found, now - looked) if before else None
-        click.echo(_rates_line(found, moved))
+        moved = rates(before, found, now - looked).counters if before else dict.fromkeys(COUNTERS)
+        shown = [figures.size(moved[name]) if name == "bytes" else figures.rate(moved[name]) for name in COUNTERS]
+        lag = figures.count(max((at.lag for at in found.subscribers.values()), default=0))
+        click.echo(LINE.format(time.strftime("%H:%M:%S"), *shown, found.writers, lag, figures.size(found.size_bytes)))
         before, looked = found, now
 
 
-def _rates_line(found: jlog.Stats, moved: Rates | None) -> str:
-    names = ("records", "bytes", "flushes", "syncs", "rolls", "waits")
-    shown = {name: getattr(moved, name) if moved else None for name in names}
-    return LINE.format(
-        time.strftime("%H:%M:%S"),
-        figures.rate(shown["records"]),
-        figures.size(shown["bytes"]),
-        *(figures.rate(shown[name]) for name in names[2:]),
-        found.writers,
-        figures.count(max((at.lag for at in found.subscribers.values()), default=0)),
-        figures.size(found.size_bytes),
-    )
+@click.command()
+@click.argument("paths", metavar="[JOURNAL | DIR]...", nargs=-1, type=DIRECTORY)
+@click.option(
+    "-i",
+    "--interval",
+    type=click.FloatRange(0.1, SECONDS_MAX),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds between two looks.",
+)
+def top(paths: tuple[str, ...], interval: float) -> None:
+    """Watch journals, or all that are below a directory (the current one by default), as they are written and read.
+
+    Shows the rates of each journal, and for each subscriber its lag, the change of the lag, the age of its next record
+    and the bytes that it holds back. `?` lists the keys, `q` quits. Changes nothing and holds nothing back.
+
+    Where stdin or stdout is not a terminal it looks twice, one interval apart, prints the result as plain text and ends;
+    programs use `jlogtool stats`.
+
+    \b
+    Examples:
+      jlogtool top /var/lib/events
+      jlogtool top -i 0.5 /var/lib
+      jlogtool top /var/lib/events < /dev/null | head
+    """
+    sampler = Sampler(paths or (".",))
+    from jlog.cli.terminal import live
+
+    if on_terminal():
+        raise click.exceptions.Exit(live.watch(sampler, interval))
+    sampler.look()
+    time.sleep(interval)
+    live.print_snapshot(sampler.look())
+
+
+def on_terminal() -> bool:
+    """Says whether there is a terminal to read keys from and to draw on."""
+    dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
+    return not dumb and all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+@click.command()
+@click.argument("journals", metavar="JOURNAL...", nargs=-1, required=True, type=DIRECTORY)
+@click.option("--listen", metavar="ADDRESS:PORT", help="Serve them over HTTP until SIGTERM or Ctrl-C.")
+def metrics(journals: tuple[str, ...], listen: str | None) -> None:
+    """Print statistics of each JOURNAL as Prometheus reads them, or serve them at http://ADDRESS:PORT/metrics.
+
+    A journal that cannot be read has `jlog_up 0`, a line on stderr says why, and the others go on. It is tried again
+    with each scrape. Where none can be read, the exit code is 1. Needs the extra pyjlog[metrics].
+
+    \b
+    Examples:
+      jlogtool metrics --listen 127.0.0.1:9464 /var/lib/events /var/lib/orders
+      jlogtool metrics --listen :9464 /var/lib/events
+      jlogtool metrics /var/lib/events > /var/lib/node_exporter/jlog.prom
+    """
+    from jlog.metrics import exposition, serve
+
+    if listen is None:
+        text = exposition(journals)
+        click.echo(text, nl=False)
+        if not re.search(r"^jlog_up\{.*\} 1\.0$", text, re.MULTILINE):
+            raise click.exceptions.Exit(FAILED)
+        return
+    # Blocks the signal before the serving threads start, which inherit that: it waits here for sigwait.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    with checked():
+        server = serve(journals, listen)
+    with server:
+        click.echo(f"Serving {server.url}", err=True)
+        notify("READY=1")
+        signal.sigwait(ENDING)

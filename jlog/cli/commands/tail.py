@@ -19,7 +19,7 @@ from jlog.cli.arguments.parameters import (
     stop_option,
 )
 from jlog.cli.records.formats import Format, Formatter, format_options
-from jlog.cli.records.matching import Match, grep_options
+from jlog.cli.records.matching import Match, grep_options, selected
 from jlog.cli.records.past_damage import LOOK_EVERY, Reading, gaps_of, open_reader, seek_kept, sequence_at, sequence_before
 from jlog.cli.records.replay import pace_option, write_records
 from jlog.cli.terminal.output import binary_stdout, complain, stdout_is_gone
@@ -28,7 +28,7 @@ from jlog.errors import PositionLost
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jlog.cli.records.formats import Records
+    from jlog.cli.records.matching import Records
     from jlog.reading.pace import Pace
 
 
@@ -117,12 +117,12 @@ def _last(journal: str, reading: Reading, span: tuple[int, int], records: int, m
     if counted or records == sys.maxsize:
         seek_kept(reader, max(first, sequence_before(end, records, gaps)) if counted else first)
         for piece in reading.forward(end, needle=match.needle if match else None):
-            yield piece if match is None else [record for record in piece if match(record)]
+            yield selected(piece, match)
         return
     seek_kept(reader, first)
     found: list[jlog.RecordProtocol] = []
     for piece in reading.backward(reader.position, end, gaps):
-        found += [record for record in piece if match is None or match(record)][: records - len(found)]
+        found += selected(piece, match)[: records - len(found)]
         if len(found) == records:
             break
     yield found[::-1]
@@ -135,6 +135,5 @@ def _print_next(reading: Reading, to_bytes: Formatter, out: BinaryIO, match: Mat
         complain(lost)
         reading.reader.seek(lost.first_sequence)
         return
-    records = batch if match is None else [record for record in batch if match(record)]
-    if len(records):
+    if len(records := selected(batch, match)):
         write_records(out, to_bytes, records, pace)

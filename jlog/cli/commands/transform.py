@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -65,30 +66,18 @@ def transform(
     if key != "record":
         own["key"] = key
     own["dead_letter"] = dead_letter_place(refused, dead_letter, sink)
-    name = options.pop("name")
-
-    reader = None if read_only else subscriber
-    made: Any = None
-
-    def make(**given: Any) -> Any:
-        nonlocal made
-        function = given.pop("function")
-        made = transforming(
-            source,
-            sink,
-            function,
-            subscriber=reader,
-            name=name,
-            refused="skip" if options["dry_run"] and refused == "stop" else refused,
-            trial=options["dry_run"],
-            **own,
-            **given,
-        )
-        return made
-
-    if not options["dry_run"]:
-        run(f"{source} to {sink}", make, options)
-        return
-    as_json, options["as_json"], options["until_end"] = options["as_json"], False, True
-    run(f"{source} to {sink}", make, options)
-    print_plan({"records": made.stats.records, "made": made.sink.made, "left_out": made.stats.refused}, as_json)
+    dry_run = options["dry_run"]
+    options["until_end"] |= dry_run
+    make = partial(
+        transforming,
+        source,
+        sink,
+        subscriber=None if read_only else subscriber,
+        name=options.pop("name"),
+        refused="skip" if dry_run and refused == "stop" else refused,
+        trial=dry_run,
+        **own,
+    )
+    flow = run(f"{source} to {sink}", make, options)
+    if dry_run:
+        print_plan({"records": flow.stats.records, "made": flow.sink.made, "left_out": flow.stats.refused}, options["as_json"])

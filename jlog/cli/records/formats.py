@@ -7,25 +7,21 @@ import functools
 import re
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from json.encoder import encode_basestring
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
-from jlog import RecordBatch, RecordBatchProtocol, RecordProtocol
+from jlog import RecordBatch, RecordProtocol
+from jlog.cli.arguments.options import as_one
 from jlog.cli.arguments.parameters import refuse_beside
-from jlog.cli.records.matching import Match
+from jlog.cli.records.matching import Match, Records
 from jlog.cli.terminal.output import in_colour, printable
 
-Command = Callable[..., None]
-Records: TypeAlias = "Sequence[RecordProtocol] | RecordBatchProtocol"
 Formatter = Callable[[Records], bytes]
-
-FORMATS = ("raw", "jsonl", "hex", "pretty")
-FRAMINGS = ("lines", "length32")
 
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, which is written after it
 
@@ -48,46 +44,39 @@ class Format:
         return functools.partial(pretty, found=match.shown)
 
 
-def format_options(command: Command) -> Command:
-    """Adds the options of the format. The command gets `output`, a Format."""
+def format_of(format_name: str | None, as_json: bool, framing: str) -> Format:
+    if as_json:
+        refuse_beside("--json", "format_name")
+        format_name = "jsonl"
+    if format_name is None:
+        is_framed = click.get_current_context().get_parameter_source("framing") is click.core.ParameterSource.COMMANDLINE
+        at_terminal = sys.stdout is not None and sys.stdout.isatty()
+        format_name = "pretty" if at_terminal and not is_framed else "raw"
+    if format_name != "raw":
+        refuse_beside(f"--format {format_name}", "framing")
+        return Format(format_name, {"jsonl": jsonl, "hex": hex_dump, "pretty": pretty}[format_name])
+    return Format("raw", raw_lines if framing == "lines" else raw_length32)
 
-    @click.option(
+
+format_options = as_one(
+    "output",
+    format_of,
+    click.option(
         "--format",
         "format_name",
-        type=click.Choice(FORMATS),
+        type=click.Choice(["raw", "jsonl", "hex", "pretty"]),
         help="raw: the value alone; jsonl: a JSON object on each line; hex: bytes in hexadecimal; pretty: for people.  "
         "[default: pretty at a terminal, else raw]",
-    )
-    @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
-    @click.option(
+    ),
+    click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
+    click.option(
         "--framing",
-        type=click.Choice(FRAMINGS),
+        type=click.Choice(["lines", "length32"]),
         default="lines",
         show_default=True,
         help="For raw: a newline after each value, or its length in 4 bytes, little-endian, before it.",
-    )
-    @functools.wraps(command)
-    def with_output(*arguments: Any, format_name: str | None, as_json: bool, framing: str, **options: Any) -> None:
-        if as_json:
-            refuse_beside("--json", "format_name")
-            format_name = "jsonl"
-        if format_name is None:
-            is_framed = click.get_current_context().get_parameter_source("framing") is click.core.ParameterSource.COMMANDLINE
-            at_terminal = sys.stdout is not None and sys.stdout.isatty()
-            format_name = "pretty" if at_terminal and not is_framed else "raw"
-        if format_name != "raw":
-            refuse_beside(f"--format {format_name}", "framing")
-        output = Format(format_name, formatter(format_name, framing))
-        command(*arguments, output=output, **options)
-
-    return with_output
-
-
-def formatter(name: str, framing: str) -> Formatter:
-    """Returns the function for a format; `framing` is for raw."""
-    if name == "raw":
-        return raw_lines if framing == "lines" else raw_length32
-    return {"jsonl": jsonl, "hex": hex_dump, "pretty": pretty}[name]
+    ),
+)
 
 
 def _values(records: Records) -> list[bytes]:
@@ -117,7 +106,7 @@ def jsonl(records: Records) -> bytes:
 
 
 def _json_time(timestamp_us: int) -> str:
-    text = _time(timestamp_us)
+    text = time_text(timestamp_us)
     return f'"{text}"' if text else f'null, "timestamp_us": {timestamp_us}'
 
 
@@ -139,7 +128,7 @@ def _json_header(name: str, value: bytes | None) -> str:
         return f'[{encode_basestring(name)}, null, "{base64.b64encode(value).decode()}"]'
 
 
-def _time(timestamp_us: int) -> str | None:
+def time_text(timestamp_us: int) -> str | None:
     """Formats a time as 2026-11-20T12:34:56.123456Z. Returns None outside the years 1 to 9999, for a timestamp may be any 64
     bits."""
     second, microsecond = divmod(timestamp_us, 1_000_000)
@@ -214,7 +203,7 @@ def _hex_lines(value: bytes) -> list[str]:
 
 
 def _time_text(record: RecordProtocol) -> str:
-    return _time(record.timestamp_us) or f"{record.timestamp_us}us"
+    return time_text(record.timestamp_us) or f"{record.timestamp_us}us"
 
 
 def _text(value: bytes | None) -> str:

@@ -48,18 +48,15 @@ def _add(columns: RecordColumns, record: Any) -> None:
             f"a record has no field {named}; its fields are {', '.join(sorted(FIELDS))}. To append each line as a value, leave "
             "out --format jsonl"
         )
-    headers = [_header(header) for header in _list(record.get("headers"))]
+    headers = record.get("headers")
+    if headers is not None and not isinstance(headers, list):
+        raise ValueError(f"headers must be a list, not {json.dumps(headers)}")
+    parsed = [_header(header) for header in headers or []]
     value, key, timestamp_us = _bytes(record, "value"), _bytes(record, "key"), _timestamp(record)
     columns.values.append(value)
     columns.keys.append(key)
-    columns.headers.append(headers)
+    columns.headers.append(parsed)
     columns.timestamps_us.append(timestamp_us)
-
-
-def _list(headers: Any) -> list[Any]:
-    if headers is not None and not isinstance(headers, list):
-        raise ValueError(f"headers must be a list, not {json.dumps(headers)}")
-    return headers or []
 
 
 def _bytes(record: dict[str, Any], name: str) -> bytes | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import re
@@ -13,6 +12,7 @@ from typing import Any
 
 import click
 
+from jlog.cli.arguments.options import as_one
 from jlog.cli.arguments.parameters import PATTERN
 from jlog.cli.terminal.output import complain
 from jlog.positions.names import timestamp_us_of
@@ -150,31 +150,24 @@ def _by_field(name: str) -> Find:
     return find
 
 
-def _beginning_of(line: bytes) -> str:
-    return line[:HEAD_BYTES].decode("utf-8", "replace")
+def times_of(time_format: str | None, time_regex: re.Pattern[bytes] | None, time_field: str | None) -> LineTimes | None:
+    if time_regex is not None and time_field is not None:
+        raise click.UsageError("--time-regex and --time-field do not go together")
+    if time_format is not None:
+        _check_format(time_format)
+    if time_regex is not None:
+        return LineTimes(_by_pattern(time_regex), time_format)
+    if time_field is not None:
+        return LineTimes(_by_field(time_field), time_format)
+    if time_format is not None:
+        return LineTimes(lambda line: line[:HEAD_BYTES].decode("utf-8", "replace"), time_format)
+    return None
 
 
-def time_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options. The command gets `times`, a LineTimes, or None."""
-
-    @click.option("--time-format", metavar="FORMAT", help="A line begins with its time, in this form of strptime.")
-    @click.option("--time-regex", type=PATTERN, help="A line's time is what the group `time`, or the first group, finds.")
-    @click.option("--time-field", metavar="NAME", help="A line is a JSON object, whose field NAME is its time.")
-    @functools.wraps(command)
-    def with_times(
-        *arguments: Any, time_format: str | None, time_regex: re.Pattern[bytes] | None, time_field: str | None, **options: Any
-    ) -> None:
-        if time_regex is not None and time_field is not None:
-            raise click.UsageError("--time-regex and --time-field do not go together")
-        if time_format is not None:
-            _check_format(time_format)
-        times = None
-        if time_regex is not None:
-            times = LineTimes(_by_pattern(time_regex), time_format)
-        elif time_field is not None:
-            times = LineTimes(_by_field(time_field), time_format)
-        elif time_format is not None:
-            times = LineTimes(_beginning_of, time_format)
-        command(*arguments, times=times, **options)
-
-    return with_times
+time_options = as_one(
+    "times",
+    times_of,
+    click.option("--time-format", metavar="FORMAT", help="A line begins with its time, in this form of strptime."),
+    click.option("--time-regex", type=PATTERN, help="A line's time is what the group `time`, or the first group, finds."),
+    click.option("--time-field", metavar="NAME", help="A line is a JSON object, whose field NAME is its time."),
+)

@@ -86,7 +86,8 @@ class LogFile:
             wanted *= 2
         head = os.pread(fd, MARK_BYTES, 0) if begin else data
         if _mark(head, data[:at], offset) != self._place.mark:  # after reading: the data is of this file
-            return self._after_truncation()
+            self.close()
+            return None if self._find() else self._begin_unread()
         if newline >= 0:
             return self._taken(data[at:newline].split(b"\n"), head, data[: newline + 1])
         if len(data) - at > LINE_BYTES_MAX // 2:
@@ -200,10 +201,6 @@ class LogFile:
                 by_date = all(_DATE.match("".join(parts[path])) for path in found)
                 ages = {path: _age(there, *parts[path], by_date=by_date) for path, there in found.items()}
                 return {path: found[path] for path in sorted(found, key=ages.__getitem__)}
-
-    def _after_truncation(self) -> Lines | None:
-        self.close()
-        return None if self._find() else self._begin_unread()
 
     def _at_its_end(self, fd: int, head: bytes, data: bytes, rest: bytes) -> Lines | None:
         """Goes on to the next file, if this one was rotated away. `rest` is what stands after its last newline."""

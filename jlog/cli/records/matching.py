@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from jlog.cli.arguments.options import as_one
 from jlog.cli.arguments.parameters import PATTERN, Parsed, parse_pattern
 
 if TYPE_CHECKING:
-    from jlog import RecordProtocol
+    from jlog import RecordBatchProtocol, RecordProtocol
+
+Records: TypeAlias = "Sequence[RecordProtocol] | RecordBatchProtocol"
 
 
 def parse_header(text: str) -> tuple[str, re.Pattern[bytes]]:
@@ -70,32 +72,34 @@ def _finds(pattern: re.Pattern[bytes] | None, text: bytes | None) -> bool:
     return pattern is None or (text is not None and pattern.search(text) is not None)
 
 
-def grep_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options. The command gets `match`, a Match; None prints all."""
+def selected(records: Records, match: Match | None) -> Records:
+    """Returns the records that match; all without a Match."""
+    return records if match is None else [record for record in records if match(record)]
 
-    @click.option("--grep", "value", type=PATTERN, help="Only records in whose value REGEX is found.")
-    @click.option("--grep-key", "key", type=PATTERN, help="Only records in whose key REGEX is found.")
-    @click.option("--grep-header", "headers", type=HEADER, multiple=True, help="Only records in whose header REGEX is found.")
-    @click.option("-i", "--ignore-case", is_flag=True, help="Let these options take a and A as the same.")
-    @click.option("-v", "--invert-match", is_flag=True, help="Only records that these options leave out.")
-    @functools.wraps(command)
-    def with_match(
-        *arguments: Any,
-        value: re.Pattern[bytes] | None,
-        key: re.Pattern[bytes] | None,
-        headers: tuple[tuple[str, re.Pattern[bytes]], ...],
-        ignore_case: bool,
-        invert_match: bool,
-        **options: Any,
-    ) -> None:
-        if value is None and key is None and not headers:
-            if ignore_case or invert_match:
-                raise click.UsageError("--ignore-case and --invert-match need --grep, --grep-key or --grep-header")
-            command(*arguments, match=None, **options)
-            return
-        if ignore_case:
-            value, key = (pattern and re.compile(pattern.pattern, re.IGNORECASE) for pattern in (value, key))
-            headers = tuple((name, re.compile(pattern.pattern, re.IGNORECASE)) for name, pattern in headers)
-        command(*arguments, match=Match(value, key, headers, not invert_match), **options)
 
-    return with_match
+def match_of(
+    value: re.Pattern[bytes] | None,
+    key: re.Pattern[bytes] | None,
+    headers: tuple[tuple[str, re.Pattern[bytes]], ...],
+    ignore_case: bool,
+    invert_match: bool,
+) -> Match | None:
+    if value is None and key is None and not headers:
+        if ignore_case or invert_match:
+            raise click.UsageError("--ignore-case and --invert-match need --grep, --grep-key or --grep-header")
+        return None
+    if ignore_case:
+        value, key = (pattern and re.compile(pattern.pattern, re.IGNORECASE) for pattern in (value, key))
+        headers = tuple((name, re.compile(pattern.pattern, re.IGNORECASE)) for name, pattern in headers)
+    return Match(value, key, headers, not invert_match)
+
+
+grep_options = as_one(
+    "match",
+    match_of,
+    click.option("--grep", "value", type=PATTERN, help="Only records in whose value REGEX is found."),
+    click.option("--grep-key", "key", type=PATTERN, help="Only records in whose key REGEX is found."),
+    click.option("--grep-header", "headers", type=HEADER, multiple=True, help="Only records in whose header REGEX is found."),
+    click.option("-i", "--ignore-case", is_flag=True, help="Let these options take a and A as the same."),
+    click.option("-v", "--invert-match", is_flag=True, help="Only records that these options leave out."),
+)

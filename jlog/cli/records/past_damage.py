@@ -17,7 +17,7 @@ from jlog.errors import CorruptJournal, PositionLost
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from jlog.cli.records.formats import Records
+    from jlog.cli.records.matching import Records
 
 BATCH_RECORDS = 10_000
 BATCH_BYTES = 8 << 20
@@ -35,19 +35,12 @@ class Reading:
     def batch(self, max_records: int = BATCH_RECORDS, timeout: float | None = 0) -> jlog.RecordBatchProtocol:
         """Returns the next records; an empty batch where none came within `timeout` seconds."""
         while True:
-            batch = self._try_batch(min(max_records, BATCH_RECORDS), timeout)
-            if batch is not None:
-                return batch
-
-    def _try_batch(self, max_records: int, timeout: float | None) -> jlog.RecordBatchProtocol | None:
-        """Returns None where there was damage, which has been skipped."""
-        try:
-            return self.reader.read(max_records, BATCH_BYTES, timeout)
-        except CorruptJournal:
-            if not isinstance(self.reader, jlog.Reader):
-                raise  # only a journal's reader knows how to go on
-            self._skip_damage(self.reader)
-            return None
+            try:
+                return self.reader.read(min(max_records, BATCH_RECORDS), BATCH_BYTES, timeout)
+            except CorruptJournal:
+                if not isinstance(self.reader, jlog.Reader):
+                    raise  # only a journal's reader knows how to go on
+                self._skip_damage(self.reader)
 
     def _skip_damage(self, reader: jlog.Reader) -> None:
         found = reader.skip_damage()

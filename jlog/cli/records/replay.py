@@ -15,7 +15,8 @@ from jlog.cli.terminal.output import stdout_is_gone
 from jlog.reading.pace import Pace
 
 if TYPE_CHECKING:
-    from jlog.cli.records.formats import Formatter, Records
+    from jlog.cli.records.formats import Formatter
+    from jlog.cli.records.matching import Records
 
 
 def parse_pace(text: str) -> Pace:

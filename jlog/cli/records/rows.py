@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, BinaryIO
@@ -15,25 +15,23 @@ from typing import Any, BinaryIO
 from jlog.cli.terminal.output import binary_stdout, iso_time, print_table
 
 Rows = Iterable[tuple[Any, ...]]
-Writer = Callable[[Sequence[Sequence[Any]], Rows], None]
+Columns = Sequence[Sequence[Any]]
 _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "NUMBER")
 
 
-def writer_of(name: str, file: BinaryIO | None) -> Writer:
-    """Returns the function that writes the columns, as DuckDB describes them, and the rows, to a file or to stdout."""
-    if name == "table":
-        return lambda columns, rows: _write_table(file, columns, rows)
-    write = {"csv": _write_csv, "jsonl": _write_jsonl}[name]
-    to = binary_stdout() if file is None else file
-    return lambda columns, rows: write(to, columns, rows)
+def write_rows(form: str, file: BinaryIO | None, columns: Columns, rows: Rows) -> None:
+    """Writes the columns, as DuckDB describes them, and the rows, to the file or to stdout, as a table, csv or jsonl."""
+    if form == "table":
+        heads = [
+            f"{column[0]} " if any(kind in str(column[1]).upper() for kind in _NUMBERS) else column[0] for column in columns
+        ]
+        print_table(heads, ([_text(value) for value in row] for row in rows), file)
+        return
+    write = _write_csv if form == "csv" else _write_jsonl
+    write(binary_stdout() if file is None else file, columns, rows)
 
 
-def _write_table(file: BinaryIO | None, columns: Sequence[Sequence[Any]], rows: Rows) -> None:
-    heads = [f"{column[0]} " if any(kind in str(column[1]).upper() for kind in _NUMBERS) else column[0] for column in columns]
-    print_table(heads, ([_text(value) for value in row] for row in rows), file)
-
-
-def _write_csv(file: BinaryIO, columns: Sequence[Sequence[Any]], rows: Rows) -> None:
+def _write_csv(file: BinaryIO, columns: Columns, rows: Rows) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
     try:
         to = csv.writer(text, lineterminator="\n")
@@ -43,7 +41,7 @@ def _write_csv(file: BinaryIO, columns: Sequence[Sequence[Any]], rows: Rows) -> 
         text.detach()
 
 
-def _write_jsonl(file: BinaryIO, columns: Sequence[Sequence[Any]], rows: Rows) -> None:
+def _write_jsonl(file: BinaryIO, columns: Columns, rows: Rows) -> None:
     names = _distinct(column[0] for column in columns)
     for row in rows:
         line = json.dumps(dict(zip(names, map(_plain, row), strict=True)), ensure_ascii=False)
@@ -75,7 +73,10 @@ def _text(value: Any) -> str:
 def _plain(value: Any) -> Any:
     """Returns the value in the types that JSON has."""
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _of_bytes(bytes(value))
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
     if isinstance(value, dict):
         return {str(_plain(key)): _plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -89,10 +90,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return float(value)
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
-
-
-def _of_bytes(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return base64.b64encode(value).decode()

@@ -13,6 +13,11 @@ def count(number: float | None) -> str:
     return str(number) if abs(number) < 10_000_000 else scaled(number)
 
 
+def counted(number: int, thing: str) -> str:
+    """Formats 1 record, 2 records."""
+    return f"{number} {thing}" + "s" * (number != 1)
+
+
 def rate(number: float | None) -> str:
     """Formats a rate in at most 6 characters: 0, 0.5, 1234, 12.3k."""
     if number is None:

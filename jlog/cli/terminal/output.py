@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from jlog.care.clock import CLOCK_ADVICE
-from jlog.cli.terminal.figures import human_bytes, span
+from jlog.cli.terminal.figures import counted, human_bytes, span
 from jlog.errors import JournalError
 
 if TYPE_CHECKING:
@@ -175,11 +175,9 @@ def _print(table: Any, file: BinaryIO | None = None) -> None:
     console = Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False, color_system=None)
     with console.capture() as capture:
         console.print(table)
+    encoding = sys.stdout.encoding if file is None else "utf-8"
     for line in capture.get().splitlines():
-        if file is None:
-            click.echo(line.rstrip())
-        else:
-            file.write(line.rstrip().encode("utf-8", "backslashreplace") + b"\n")
+        out.write(line.rstrip().encode(encoding, "backslashreplace") + b"\n")
 
 
 def printable(text: str) -> str:
@@ -203,7 +201,7 @@ def in_words(name: str, value: Any) -> str:
     if name == "dedup":
         return f"{value['seconds']:g} s" if isinstance(value, dict) else f"the last {value:,} ids"
     if name in ("subscribers", "checkpoints"):
-        return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']}{describe_work(at)})" for at in value) or "none"
+        return ", ".join(map(describe_position, value)) or "none"
     if name == "skipped":
         return ", ".join(f"{gap['first_sequence']} to {gap['next_sequence'] - 1}" for gap in value) or "none"
     if name == "ahead_seconds":
@@ -215,13 +213,9 @@ def in_words(name: str, value: Any) -> str:
     return str(value)
 
 
-def describe_work(fields: dict[str, Any]) -> str:
-    """Describes what the workers of a shared subscriber do; nothing for another subscriber."""
-    return f", {fields['taken']} taken by {count_of(fields['workers'], 'worker')}" if "workers" in fields else ""
-
-
-def count_of(things: list[Any], name: str) -> str:
-    return f"{len(things)} {name}" + "s" * (len(things) != 1)
+def describe_position(at: dict[str, Any]) -> str:
+    work = f", {at['taken']} taken by {counted(len(at['workers']), 'worker')}" if "workers" in at else ""
+    return f"{at['name']} at {at['sequence']} (lag {at['lag']}{work})"
 
 
 def describe_ahead(seconds: int) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rich.progress import Progress
 
 PATIENCE = 0.5  # seconds: shorter work shows nothing
 
@@ -25,11 +27,39 @@ def progress_bar(
     if not (shown and on_terminal()):
         yield lambda _: None
         return
-    bar = _Bar(label, total, in_bytes)
+    began, done = time.monotonic(), 0
+    bar: Progress | None = None
+
+    def advance(amount: int) -> None:
+        nonlocal done, bar
+        done += amount
+        if bar is None and time.monotonic() - began >= PATIENCE:
+            bar = _bar_of(label, total, in_bytes)
+            bar.start()
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done)
+
     try:
-        yield bar.advance
+        yield advance
     finally:
-        bar.close()
+        if bar is not None:
+            bar.stop()
+
+
+def _bar_of(label: str, total: int | None, in_bytes: bool) -> Progress:
+    from rich import progress
+    from rich.console import Console
+
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(binary_units=True) if in_bytes else progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.add_task(label, total=total)
+    return bar
 
 
 @contextmanager
@@ -42,40 +72,3 @@ def working(label: str) -> Iterator[None]:
 
     with Console(stderr=True).status(label):
         yield
-
-
-class _Bar:
-    def __init__(self, label: str, total: int | None, in_bytes: bool) -> None:
-        self._label = label
-        self._total = total
-        self._in_bytes = in_bytes
-        self._done = 0
-        self._start = time.monotonic()
-        self._progress: Any = None
-
-    def advance(self, amount: int) -> None:
-        self._done += amount
-        if self._progress is None:
-            if time.monotonic() - self._start < PATIENCE:
-                return
-            self._open()
-        self._progress.update(self._task, completed=self._done)
-
-    def _open(self) -> None:
-        from rich import progress
-        from rich.console import Console
-
-        self._progress = progress.Progress(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.DownloadColumn(binary_units=True) if self._in_bytes else progress.MofNCompleteColumn(),
-            progress.TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._progress.add_task(self._label, total=self._total)
-        self._progress.start()
-
-    def close(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from jlog.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+COUNTERS = ("appends", "bytes", "flushes", "syncs", "rolls", "waits")  # of jlog.Stats
 SEARCH_EVERY = 10.0  # seconds between two searches of a directory for journals
 
 
@@ -22,29 +24,15 @@ SEARCH_EVERY = 10.0  # seconds between two searches of a directory for journals
 class Rates:
     """Rates per second between two looks. Counters that began anew in between, in a journal that was created anew, give 0."""
 
-    records: float
-    bytes: float
-    flushes: float
-    syncs: float
-    rolls: float
-    waits: float
+    counters: dict[str, float]  # by the names of COUNTERS
     read: dict[str, float]  # records that each subscriber committed
     lag: dict[str, float]  # growth of each subscriber's lag, negative where it shrinks
 
 
 def rates(before: jlog.Stats, now: jlog.Stats, seconds: float) -> Rates:
-    def rate(name: str) -> float:
-        grown: int = getattr(now, name) - getattr(before, name)
-        return max(0, grown) / seconds
-
     both = {name: (before.subscribers[name], at) for name, at in now.subscribers.items() if name in before.subscribers}
     return Rates(
-        records=rate("appends"),
-        bytes=rate("bytes"),
-        flushes=rate("flushes"),
-        syncs=rate("syncs"),
-        rolls=rate("rolls"),
-        waits=rate("waits"),
+        counters={name: max(0, getattr(now, name) - getattr(before, name)) / seconds for name in COUNTERS},
         read={name: max(0, at.sequence - was.sequence) / seconds for name, (was, at) in both.items()},
         lag={name: (at.lag - was.lag) / seconds for name, (was, at) in both.items()},
     )
@@ -91,7 +79,10 @@ class Sampler:
     def _search(self) -> list[str]:
         if self._directories and time.monotonic() - self._searched >= SEARCH_EVERY:
             self._searched = time.monotonic()
-            self._below = [path for directory in self._directories for path in _try_below(directory)]
+            self._below = []
+            for directory in self._directories:
+                with suppress(OSError):  # it may be removed, and come again
+                    self._below += journals_below(directory, lambda _: None)
         return self._below
 
     def _look_at(self, path: str) -> Sample:
@@ -109,11 +100,3 @@ class Sampler:
 
 def _is_directory_of_journals(path: str) -> bool:
     return os.path.isdir(path) and not os.path.exists(os.path.join(path, "journal.meta"))
-
-
-def _try_below(directory: str) -> list[str]:
-    """Returns an empty list where the directory cannot be read: it may be removed, and come again."""
-    try:
-        return list(journals_below(directory, lambda error: None))  # noqa: ARG005
-    except OSError:
-        return []

@@ -51,13 +51,16 @@ Row = TypeVar("Row")
 class Column(Generic[Row]):
     title: str
     width: int  # 0: the width that is left, shared by all such columns
-    shown: Callable[[Row], str]
     value: Callable[[Row], Any]  # the value to sort by; None comes last
+    form: Callable[[Any], str]  # the text of a value
     key: str  # the key that sorts by this column
     is_path: bool = False  # a path is cut off at its beginning
     from_width: int = 0  # least width of a terminal that shows the column
     falling: bool = True  # whether the largest comes first, unless reversed
     dropped: int = 0  # its turn among the columns that a narrow terminal drops; 0: never
+
+    def shown(self, row: Row) -> str:
+        return self.form(self.value(row))
 
 
 def _of_stats(name: str) -> Callable[[Sample], Any]:
@@ -65,39 +68,31 @@ def _of_stats(name: str) -> Callable[[Sample], Any]:
 
 
 def _of_rates(name: str) -> Callable[[Sample], Any]:
-    return lambda sample: getattr(sample.rates, name) if sample.rates else None
-
-
-def _journal_column(
-    title: str, width: int, value: Callable[[Sample], Any], form: Callable[[Any], str], key: str, dropped: int = 0
-) -> Column[Sample]:
-    return Column(title, width, lambda sample: form(value(sample)), value, key, dropped=dropped)
+    return lambda sample: sample.rates.counters[name] if sample.rates else None
 
 
 JOURNALS: tuple[Column[Sample], ...] = (
-    Column("JOURNAL", 0, lambda sample: sample.path, lambda sample: sample.path, "j", True, falling=False),
-    _journal_column("REC/S", 7, _of_rates("records"), rate, "a"),
-    _journal_column("BYTES/S", 9, _of_rates("bytes"), size, "b", 6),
-    _journal_column("RECORDS", 8, _of_stats("records"), count, "n"),
-    _journal_column("SIZE", 9, _of_stats("size_bytes"), size, "z"),
-    _journal_column("SEGS", 5, _of_stats("segments"), count, "e", 5),
-    _journal_column("FLUSH/S", 7, _of_rates("flushes"), rate, "f", 4),
-    _journal_column("SYNC/S", 6, _of_rates("syncs"), rate, "y", 3),
-    _journal_column("ROLL/S", 6, _of_rates("rolls"), rate, "o", 2),
-    _journal_column("WR", 3, _of_stats("writers"), count, "w", 1),
+    Column("JOURNAL", 0, lambda sample: sample.path, str, "j", is_path=True, falling=False),
+    Column("REC/S", 7, _of_rates("appends"), rate, "a"),
+    Column("BYTES/S", 9, _of_rates("bytes"), size, "b", dropped=6),
+    Column("RECORDS", 8, _of_stats("records"), count, "n"),
+    Column("SIZE", 9, _of_stats("size_bytes"), size, "z"),
+    Column("SEGS", 5, _of_stats("segments"), count, "e", dropped=5),
+    Column("FLUSH/S", 7, _of_rates("flushes"), rate, "f", dropped=4),
+    Column("SYNC/S", 6, _of_rates("syncs"), rate, "y", dropped=3),
+    Column("ROLL/S", 6, _of_rates("rolls"), rate, "o", dropped=2),
+    Column("WR", 3, _of_stats("writers"), count, "w", dropped=1),
 )
 SUBSCRIBERS: tuple[Column[SubscriberRow], ...] = (
-    Column("SUBSCRIBER", 0, lambda row: row.name, lambda row: row.name, "n", falling=False),
-    Column("JOURNAL", 0, lambda row: row.sample.path, lambda row: row.sample.path, "j", True, falling=False),
-    Column("READ/S", 7, lambda row: rate(row.read), lambda row: row.read, "a", dropped=5),
-    Column("LAG", 8, lambda row: count(row.at.lag), lambda row: row.at.lag, "l"),
-    Column("LAG/S", 7, lambda row: change(row.grown), lambda row: row.grown, "m", dropped=3),
-    Column(
-        "OLDEST", 6, lambda row: span(row.at.oldest_unread_seconds), lambda row: row.at.oldest_unread_seconds, "o", dropped=2
-    ),
-    Column("IDLE", 6, lambda row: span(row.at.idle_seconds), lambda row: row.at.idle_seconds, "i", from_width=90, dropped=1),
-    Column("HELD", 9, lambda row: size(row.at.held_bytes), lambda row: row.at.held_bytes, "h", dropped=4),
-    Column("STATE", 7, lambda row: row.state, lambda row: row.state, "t", falling=False),
+    Column("SUBSCRIBER", 0, lambda row: row.name, str, "n", falling=False),
+    Column("JOURNAL", 0, lambda row: row.sample.path, str, "j", is_path=True, falling=False),
+    Column("READ/S", 7, lambda row: row.read, rate, "a", dropped=5),
+    Column("LAG", 8, lambda row: row.at.lag, count, "l"),
+    Column("LAG/S", 7, lambda row: row.grown, change, "m", dropped=3),
+    Column("OLDEST", 6, lambda row: row.at.oldest_unread_seconds, span, "o", dropped=2),
+    Column("IDLE", 6, lambda row: row.at.idle_seconds, span, "i", from_width=90, dropped=1),
+    Column("HELD", 9, lambda row: row.at.held_bytes, size, "h", dropped=4),
+    Column("STATE", 7, lambda row: row.state, str, "t", falling=False),
 )
 
 
