@@ -160,7 +160,6 @@ def _topic_sink(
     url: str, identity: str, trial: bool, options: FlowOptions, ends: list[Any], *, key: Any = "record", **more: Any
 ) -> Sink:
     from jlog.flow.dry_run import DryRunSink
-    from jlog.kafka.client.errors import at_once
     from jlog.kafka.client.settings import Settings
     from jlog.kafka.client.url import parse
     from jlog.kafka.dry_run import source_positions_and_rules
@@ -175,8 +174,7 @@ def _topic_sink(
         return TopicSink(
             settings, at.topic, identity, stop=options.stop, key=key_from, partition=at.partition, about=about, **more
         )
-    with at_once():
-        source_positions, rules = source_positions_and_rules(settings, at.topic, identity)
+    source_positions, rules = source_positions_and_rules(settings, at.topic, identity)
     return DryRunSink(
         source_positions, lambda record: rules.refusal(record, record.key if key_from is None else key_from(record))
     )

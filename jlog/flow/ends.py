@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from jlog.errors import JournalError
+from jlog.errors import JournalError, JournalFull
 from jlog.flow.records import BatchLike, RecordLike
 
 # The source position, part by part: {"orders/0": {"offset": 17, ...}}. A sink stores it together with the records: both are
@@ -143,21 +143,16 @@ class Sink(Protocol):
 
 class Retry(JournalError):
     """An error that may pass. It is not known whether the open transaction was committed: the sink says so when it is opened
-    again. `cause` is the error to raise where nobody tries again."""
-
-    def __init__(self, message: str, cause: JournalError) -> None:
-        super().__init__(message)
-        self.cause = cause
-
-    @property
-    def code(self) -> int:
-        """The code of the cause, such as librdkafka's in a BrokerError; 0 if it has none."""
-        return int(getattr(self.cause, "code", 0))
+    again."""
 
 
 class Unsettled(Retry):
     """The end changes at this moment, or not all of its parts know of a change yet. A flow tries again also where it has not
     begun, unlike with an end that can't be reached."""
+
+
+class NoRoom(JournalFull, Retry):
+    """A journal is full for now: retention, or a reader that commits, makes room."""
 
 
 class Refused(JournalError):

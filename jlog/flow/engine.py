@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
 
-from jlog.errors import JournalFull, text_of
+from jlog.errors import text_of
 from jlog.flow.ends import (
     Lag,
+    NoRoom,
     RecordRefused,
     Refused,
     Retry,
@@ -150,7 +151,7 @@ class Flow:
         Returns the parts of the position that it has set. Raises ValueError where the source has no such part or position;
         JournalLocked, SubscriberBusy or Fenced where another process moves the records at this time.
         """
-        with self._at_once():
+        with closing(self), self._beginning():
             stored = self.sink.open(forget=part is None)
             wanted = self.source.positions_at(position, part, stored)
             self.sink.prepare(wanted)
@@ -158,17 +159,6 @@ class Flow:
             self.sink.commit()
             self.source.committed()
         return {name: source_position for name, source_position in wanted.items() if source_position is not None}
-
-    @contextmanager
-    def _at_once(self) -> Iterator[None]:
-        """Closes both ends afterwards. Raises the cause of a Retry, which nobody tries again."""
-        try:
-            with self._beginning():
-                yield
-        except Retry as error:
-            raise error.cause from None
-        finally:
-            self.close()
 
     @contextmanager
     def _beginning(self) -> Iterator[None]:
@@ -401,11 +391,13 @@ class Flow:
         self.sink.drop()
         self._drop_letters()
         self._open = False
-        if isinstance(error.cause, JournalFull):
-            self._limit = max(1, self._pending[0] // 2)  # there may never be room for all of it at once
         if not self._ever_open and not isinstance(error, Unsettled):
-            raise error.cause
-        if str(error) != self.stats.last_error:
-            self._options.on_event(f"{error}; trying again")
+            raise error
+        text = str(error)
+        if isinstance(error, NoRoom):
+            self._limit = max(1, self._pending[0] // 2)  # there may never be room for all of it at once
+            text += "; nothing is lost: the flow waits for room"
+        if text != self.stats.last_error:
+            self._options.on_event(f"{text}; trying again")
         self.stats.retries += 1
-        self.stats.last_error = str(error)
+        self.stats.last_error = text

@@ -10,7 +10,7 @@ from typing import Any
 
 from jlog.errors import JournalError, JournalFull, PositionLost, RecordTooLarge, SubscriberBusy, SubscriberNotFound
 from jlog.flow import stored_positions
-from jlog.flow.ends import Lag, Place, Refuse, Refused, Retry, SourcePosition, SourcePositionChange, changed_by, difference
+from jlog.flow.ends import Lag, NoRoom, Place, Refuse, Refused, SourcePosition, SourcePositionChange, changed_by, difference
 from jlog.flow.options import nothing
 from jlog.flow.records import RecordLike, columns_of
 from jlog.ingest import EncodedRecords, extend_body
@@ -347,7 +347,7 @@ class JournalSink:
                 "move fewer topics into one journal"
             ) from None
         except JournalFull as error:
-            raise Retry(f"{error}; nothing is lost: the flow waits for room", error) from None
+            raise NoRoom(str(error)) from None
         finally:
             self.drop()
 

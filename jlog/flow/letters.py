@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from jlog.errors import JournalFull, PositionLost
-from jlog.flow.ends import Place, Refused, Retry, Sink, Source, SourcePosition
+from jlog.flow.ends import NoRoom, Place, Refused, Sink, Source, SourcePosition
 from jlog.flow.normal import TIME_US_MAX
 from jlog.flow.options import FlowOptions
 from jlog.flow.records import Headers, NewRecord, RecordLike
@@ -199,7 +199,7 @@ class JournalBox:
                 timestamps_us=[letter.timestamp_us for letter in letters],
             )
         except JournalFull as error:
-            raise Retry(f"{error}; nothing is lost: the flow waits for room", error) from None
+            raise NoRoom(str(error)) from None
         self._writer.sync()
 
     def confirm(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jlog.errors import DecodeError, JournalError
+from jlog.errors import DecodeError
 from jlog.flow.ends import Retry
 from jlog.flow.normal import BYTES_LIKE
 from jlog.flow.records import Function, NewRecord
@@ -39,8 +39,7 @@ class _Decoder(Decoder):
         except DecodeError:
             raise
         except (ConnectionError, TimeoutError) as error:
-            about = JournalError(f"{self.path}: record {record.sequence} cannot be decoded now: {error}")
-            raise Retry(str(about), about) from error
+            raise Retry(f"{self.path}: record {record.sequence} cannot be decoded now: {error}") from error
 
 
 def _stored(codec: Codec, made: Any, record: Any) -> Any:

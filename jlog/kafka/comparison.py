@@ -11,7 +11,6 @@ from typing import Any
 from jlog.errors import JournalError
 from jlog.flow.ends import Refused
 from jlog.flow.records import Headers, RecordLike
-from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import OFFSET, PARTITION, TOPIC
 from jlog.kafka.client.partitioner import partition_of_key
 from jlog.kafka.client.records import headers_of
@@ -56,7 +55,6 @@ class Comparison:
             self.examples.append(where)
 
 
-@at_once()
 def verify(
     journal: str | os.PathLike[str], url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None
 ) -> Comparison:

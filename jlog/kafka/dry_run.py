@@ -11,7 +11,6 @@ from jlog.flow.journals import check_source_position, journal_lag, read_source_p
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster
-from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.rules import Rules
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import parse, parse_topics
@@ -25,7 +24,6 @@ from jlog.reading.reader import Reader
 SCAN_RECORDS = 1_000_000
 
 
-@at_once()
 def plan_mirror(
     journal: str | os.PathLike[str],
     url: str,
@@ -102,7 +100,6 @@ def _scan(reader: Reader, rules: Rules, key: str) -> tuple[list[dict[str, Any]],
     return refused, oldest
 
 
-@at_once()
 def plan_capture(
     url: str,
     journal: str | os.PathLike[str],

@@ -20,7 +20,6 @@ from jlog.flow.options import FlowOptions
 from jlog.flow.records import load
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster
-from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import is_ours
 from jlog.kafka.client.settings import Settings, from_surroundings, text_of
 from jlog.kafka.client.topology import matches
@@ -63,7 +62,6 @@ def _job(flow: type[Mirror | Capture], source: str, sink: str, options: Table, t
     return Job(flow, source, sink, options)
 
 
-@at_once()
 def find_mirrors(
     _stop: Stop, say: Say, *, journals: Texts, url: str, topic: str = "{name}", read_only: bool = False, **options: Any
 ) -> list[Job]:
@@ -81,7 +79,6 @@ def find_mirrors(
     return [_job(Mirror, path, f"{SCHEME}{servers}/{quote(to, safe='')}", options, to, to) for path, to in topics.items()]
 
 
-@at_once()
 def find_captures(
     stop: Stop,
     say: Say,

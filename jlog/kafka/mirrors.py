@@ -10,7 +10,6 @@ from jlog.flow.engine import Flow
 from jlog.flow.journals import JournalSink, JournalSource
 from jlog.flow.options import FlowOptions, nothing
 from jlog.flow.records import RecordLike
-from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.settings import End, Settings
 from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import TopicUrl, parse, parse_topics
@@ -151,9 +150,8 @@ def open_topics(
         **more,
     )
     try:
-        with at_once():
-            source.cluster.check(url.topics[0])
-            check(source)
+        source.cluster.check(url.topics[0])
+        check(source)
     except BaseException:
         source.close()
         raise

@@ -17,7 +17,7 @@ from jlog.journal import Journal
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.clients import road
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.errors import TopicChanged, at_once
+from jlog.kafka.client.errors import TopicChanged
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.table import check_prefix, read_table, wait_until_seen
@@ -88,7 +88,6 @@ class Pair:
         )
 
 
-@at_once()
 def find_pair(
     journal: str | os.PathLike[str], url: str, config: Config = None, config_file: str | os.PathLike[str] | None = None
 ) -> Pair:
@@ -122,7 +121,6 @@ def find_pair(
     return Pair(opened, at, settings, FROM_KAFKA, source_positions, {})
 
 
-@at_once()
 def status(
     journal: str | os.PathLike[str], url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None
 ) -> Status:

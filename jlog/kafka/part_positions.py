@@ -12,7 +12,6 @@ from jlog.flow.journals import read_source_positions as positions_in_journal
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster
-from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import identity_of_topics
 from jlog.kafka.client.settings import Config, End, Settings
 from jlog.kafka.client.topology import matches
@@ -32,7 +31,6 @@ class PartPosition:
     begin: int
 
 
-@at_once()
 def positions(
     source: Url, sink: Url, *, name: str | None = None, config: Config = None, config_file: str | os.PathLike[str] | None = None
 ) -> list[PartPosition]:

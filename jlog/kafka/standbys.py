@@ -19,7 +19,7 @@ from jlog.flow.stats import FlowStats
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster
-from jlog.kafka.client.errors import Fenced, at_once
+from jlog.kafka.client.errors import Fenced
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.table import read_table
 from jlog.kafka.client.url import parse
@@ -60,8 +60,7 @@ class Standby(Flow):
         given = FlowOptions.only(options)
         at = parse(url)
         settings = Settings(at, given.config, given.config_file)
-        with at_once():
-            mirrored = find_mirrored(settings, at.topic, of, given.stop)
+        mirrored = find_mirrored(settings, at.topic, of, given.stop)
 
         def open_sink(source: StandbySource) -> StandbySink:
             sink = StandbySink(journal, mirrored.uuid, mirrored.about["options"])
@@ -90,7 +89,6 @@ class Promotion:
     not_mirrored: int
 
 
-@at_once()
 def promote(
     url: str,
     journal: str | os.PathLike[str],

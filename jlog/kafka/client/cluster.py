@@ -13,10 +13,9 @@ from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaExc
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from jlog.errors import JournalNotFound
-from jlog.flow.ends import Retry
 from jlog.flow.stop import Stop
 from jlog.kafka.client.background import answer_of, let_go, when_done
-from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, code_of, told, unsettled
+from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, PassingBrokerError, UnsettledBrokers, code_of, told
 from jlog.kafka.client.settings import Settings
 
 T = TypeVar("T")
@@ -60,7 +59,8 @@ def without_leader(name: str, partitions: Sequence[int]) -> str:
 
 
 class Cluster:
-    """Asks the brokers of one cluster. Raises BrokerError where they refuse for good, Retry where they do not answer."""
+    """Asks the brokers of one cluster. Raises BrokerError where they refuse for good, PassingBrokerError where they do not
+    answer."""
 
     def __init__(self, settings: Settings, stop: Stop | None = None) -> None:
         self.settings = settings
@@ -120,7 +120,7 @@ class Cluster:
         """Asks again where nobody answers, but not all brokers are gone: the client may have asked one that has just died."""
         try:
             return question()
-        except Retry as error:
+        except PassingBrokerError as error:
             if error.code not in TIMED_OUT or self.settings.unreachable:
                 raise
         return question()
@@ -138,7 +138,7 @@ class Cluster:
         self._forget_client()
 
     def check(self, topic: str = KNOWN_TOPIC) -> None:
-        """Raises Retry where no broker answers a question for this topic. Whatever a broker says of it is an answer.
+        """Raises PassingBrokerError where no broker answers a question for this topic. Whatever a broker says of it is an answer.
 
         A question for the cluster would need no topic. But librdkafka (at least up to 2.16) aborts the process where a broker
         that has just started knows no brokers yet: `Assertion 'rko_result' failed`."""
@@ -150,7 +150,7 @@ class Cluster:
             )
         except JournalNotFound:
             pass
-        except (BrokerError, Retry) as error:
+        except BrokerError as error:
             if error.code <= 0:  # of the client itself
                 raise
 
@@ -219,7 +219,7 @@ class Cluster:
         answers, created = self.ask("create_topics", [new]), True
         try:
             self.answer(answers[name], f"creating topic {name}", needs=f"Create on topic {name}")
-        except Retry as error:
+        except PassingBrokerError as error:
             if error.code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
             created = False
@@ -234,7 +234,7 @@ class Cluster:
             if found is not None:
                 return found
             if time.monotonic() > until:
-                raise unsettled(f"{self.settings.servers}: creating topic {name}: no broker knows it yet")
+                raise UnsettledBrokers(f"{self.settings.servers}: creating topic {name}: no broker knows it yet")
             self._stop.wait(0.05)
 
     def delete(self, name: str) -> None:
@@ -275,7 +275,7 @@ class Cluster:
             needed = int(self.config(name).get("min.insync.replicas", 1))
         except JournalNotFound:
             return f"topic {name} is gone"
-        except (BrokerError, Retry):
+        except BrokerError:
             return f"the brokers do not answer ({self.settings.last_said or 'no reason is known'})"
         leaderless = _topic_of(name, found).leaderless
         if leaderless:
@@ -339,7 +339,7 @@ class Cluster:
                 # Where a broker goes away, the client leaves out the partitions that it has asked that one for.
                 with told(what, self.settings):
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-            except Retry as error:
+            except PassingBrokerError as error:
                 if error.code not in LEADER_UNKNOWN or time.monotonic() > until:
                     raise
             except JournalNotFound:

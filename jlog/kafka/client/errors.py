@@ -27,6 +27,14 @@ class BrokerError(JournalError):
         self.code = code
 
 
+class PassingBrokerError(BrokerError, Retry):
+    """A BrokerError after which a flow tries again."""
+
+
+class UnsettledBrokers(PassingBrokerError, Unsettled):
+    """The cluster changes at this moment, or not all brokers know of a change yet."""
+
+
 class Fenced(JournalError):
     """Another mirror has taken over: this one has ended, and its open transaction is void."""
 
@@ -103,8 +111,7 @@ def code_of(error: BaseException) -> int:
 
 @contextmanager
 def told(what: str, settings: Settings, needs: str = "") -> Iterator[None]:
-    """Turns errors of the client's calls into a BrokerError that says what was done, or a Retry where the error may pass.
-    needs: the right that it takes."""
+    """Turns errors of the client's calls into a BrokerError that says what was done. needs: the right that it takes."""
     try:
         yield
     except KafkaException as error:
@@ -140,7 +147,7 @@ def as_ours(error: KafkaException, what: str, settings: Settings, needs: str = "
         return JournalNotFound(f"{text}; `jlogtool create kafka://…` creates a topic")
     if code in FINAL:
         return BrokerError(f"{text}; {_next(code, needs)}", code)
-    return Retry(text, BrokerError(text, code))
+    return PassingBrokerError(text, code)
 
 
 def _next(code: int, needs: str) -> str:
@@ -164,19 +171,6 @@ def is_without_group(error: Any) -> bool:
     """Says whether the client may not look for the coordinator of its group. A client that is in no group needs none: it goes
     on to read."""
     return isinstance(error, KafkaError) and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-
-
-def unsettled(text: str, code: int = 0) -> Unsettled:
-    return Unsettled(text, BrokerError(text, code))
-
-
-@contextmanager
-def at_once() -> Iterator[None]:
-    """Raises the cause of a Retry, for calls that nobody tries again."""
-    try:
-        yield
-    except Retry as error:
-        raise error.cause from None
 
 
 def is_lost_tail(error: KafkaError) -> bool:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from jlog.errors import JournalError
-from jlog.flow.ends import Retry
 from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.errors import BrokerError
+from jlog.kafka.client.errors import PassingBrokerError
 from jlog.kafka.client.names import is_ours
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import is_topic_name
@@ -98,7 +97,7 @@ class Watcher:
             return Topology(asked_at, error=error)
         except Exception as error:  # noqa: BLE001 - without this thread nobody would notice a change any more
             text = f"{self._cluster.settings.servers}: watching the topics: {type(error).__name__}: {error}"
-            return Topology(asked_at, error=Retry(text, BrokerError(text)))
+            return Topology(asked_at, error=PassingBrokerError(text))
         before, self._before = self._before, topics
         table_end = next(iter(ends.values()), None)
         # A broker that has just started may not know all of them.

@@ -21,13 +21,13 @@ from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster, Topic
 from jlog.kafka.client.errors import (
     REFUSED,
     UNKNOWN_TOPIC,
-    BrokerError,
+    PassingBrokerError,
+    UnsettledBrokers,
     as_ours,
     code_of,
     describe,
     is_fenced,
     told,
-    unsettled,
     until_done,
 )
 from jlog.kafka.client.settings import LOGGER, TRANSACTIONAL, Settings
@@ -107,7 +107,7 @@ class Transactions:
             found = answer_of(partial(self._producer.count_partitions, self._topic, ANSWER_SECONDS), self._stop)
         if found != partitions:
             text = f"{self._settings.servers}: {what}: not all brokers know its {partitions} partitions yet"
-            raise unsettled(text)
+            raise UnsettledBrokers(text)
 
     def end_what_was_left(self, topics: Iterable[Topic]) -> None:
         """Ends the transaction of an earlier instance that a broker has left open although it says that it is complete
@@ -225,7 +225,7 @@ class Transactions:
             raise self.what_failed(error, what) from None
 
     def what_failed(self, error: Exception, what: str) -> Exception:
-        """Returns the error to raise: Refused, Fenced, TopicChanged or BrokerError; Retry for any other."""
+        """Returns the error to raise: Refused, Fenced, TopicChanged or BrokerError, which may be one that passes."""
         if not isinstance(error, KafkaException):
             return error
         if self._producer is not None and code_of(error) == KafkaError._STATE:
@@ -244,7 +244,7 @@ class Transactions:
             return Refused(f"{describe(error.args[0])} (topic {topic})", at)
         if code in LATE:
             text = f"{self._settings.servers}: {what}: {self._cluster.why_late(topic)}"
-            return Retry(text, BrokerError(text, code))
+            return PassingBrokerError(text, code)
         if code in UNKNOWN_TOPIC:
             return self._what_changed(topic, error, what)
         is_of_id = code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -260,7 +260,7 @@ class Transactions:
         except JournalError as changed:
             return changed
         text = f"{self._settings.servers}: {what}: {describe(error.args[0])}, and not all brokers know topic {topic} yet"
-        return unsettled(text, code_of(error))
+        return UnsettledBrokers(text, code_of(error))
 
     def _why_broken(self, error: KafkaException) -> KafkaException:
         """Returns the error that has ended the transaction. All calls but a commit say only that it has ended."""
@@ -279,10 +279,10 @@ class Transactions:
             return newer
         where = f"kafka://{self._settings.servers}/{self._topic}"
         if code in FORGOTTEN:
-            return unsettled(
+            return UnsettledBrokers(
                 f"{where}: the brokers have forgotten the transactional id {self._table}, since nothing was moved for longer "
                 f"than their transactional.id.expiration.ms; nothing is lost"
             )
-        return unsettled(
+        return UnsettledBrokers(
             f"{where}: the broker has given up a transaction that took too long, or an earlier mirror was just starting"
         )

@@ -10,7 +10,7 @@ from typing import Any
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.flow.ends import SourcePosition, SourcePositionChange
 from jlog.kafka.client.cluster import Cluster, Topic, without_leader
-from jlog.kafka.client.errors import TopicChanged, unsettled
+from jlog.kafka.client.errors import TopicChanged, UnsettledBrokers
 from jlog.kafka.client.records import At
 from jlog.kafka.client.topology import matches, matching_topics
 from jlog.kafka.client.url import TopicUrl
@@ -157,7 +157,7 @@ class Parts:
         these begin cannot be asked."""
         numbers, known = self.leaderless(topic), self._stored(topic, stored)
         if numbers and not known:
-            raise unsettled(f"{self.where(topic.name)}: {without_leader(topic.name, numbers)}, so where it begins is not known")
+            raise UnsettledBrokers(f"{self.where(topic.name)}: {without_leader(topic.name, numbers)}, so where it begins is not known")
         found: dict[PartitionName, Part] = {}
         for number in known.keys() & set(numbers):
             position = known[number]

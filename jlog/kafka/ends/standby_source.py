@@ -21,11 +21,11 @@ from jlog.kafka.client.errors import (
     OFFSET_GONE,
     TIMED_OUT,
     TopicChanged,
+    UnsettledBrokers,
     as_ours,
     is_lost_tail,
     is_without_group,
     told,
-    unsettled,
 )
 from jlog.kafka.client.lag import committed_lag
 from jlog.kafka.client.python import client_partition
@@ -276,7 +276,7 @@ class StandbySource:
             if lost_tail or self._parts[partition].offset > end:
                 raise self._lost_tail(partition, end)
         text = f"kafka://{self.settings.servers}/{name}: the offset to read next of partition {partition} is gone"
-        raise unsettled(text)
+        raise UnsettledBrokers(text)
 
     def give_back(self, batch: Any, index: int) -> None:
         self._merge.give_back(batch.found[index:])
@@ -310,7 +310,7 @@ class StandbySource:
             raise TopicChanged(f"{self._where()} was deleted: this standby ends, and keeps what it has")
         if found.partitions > self._topic.partitions:
             text = f"{self._topic.name} has {found.partitions} partitions now, and had {self._topic.partitions}"
-            raise unsettled(text)  # all of them are read from here on
+            raise UnsettledBrokers(text)  # all of them are read from here on
 
     def committed(self) -> None:
         self._handed_out = 0

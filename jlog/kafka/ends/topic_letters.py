@@ -11,7 +11,7 @@ from jlog.flow.letters import BYTES, DeadLetters, is_about, letters_in_journal, 
 from jlog.flow.options import FlowOptions
 from jlog.flow.records import NewRecord, RecordLike
 from jlog.flow.stop import Stop
-from jlog.kafka.client.errors import TopicChanged, unsettled
+from jlog.kafka.client.errors import TopicChanged, UnsettledBrokers
 from jlog.kafka.client.records import KafkaRecord
 from jlog.kafka.client.rules import overhead_bytes_of
 from jlog.kafka.client.settings import End, Settings
@@ -79,7 +79,7 @@ class TopicBox:
         first, written = cluster.first_of(places), cluster.ends_of(places, committed=False)
         end = cluster.ends_of(places)  # asked for last: a transaction that has ended meanwhile hides nothing
         if any(end[place] < written[place] for place in places):
-            raise unsettled(
+            raise UnsettledBrokers(
                 f"{self._sink.where}: another producer has a transaction open, which hides the dead letters after it; the flow "
                 f"begins when that has ended"
             )

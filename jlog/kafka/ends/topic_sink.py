@@ -16,7 +16,7 @@ from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.clients import AnyProducer, road
 from jlog.kafka.client.cluster import Cluster, Topic, without_leader
-from jlog.kafka.client.errors import TopicChanged, unsettled
+from jlog.kafka.client.errors import TopicChanged, UnsettledBrokers
 from jlog.kafka.client.rules import Rules
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import check_prefix, ensure_table, read_table
@@ -142,7 +142,7 @@ class TopicSink:
         known = max((int(one["partitions"]) for one in placing), default=0)
         if topic.partitions < known:
             text = f"kafka://{self.settings.servers}/{self.name} has {known} partitions, and not all brokers know them yet"
-            raise unsettled(text)
+            raise UnsettledBrokers(text)
 
     def _own_row(self, source_positions: SourcePosition, topic: Topic) -> dict[str, Any]:
         """Returns what the sink itself stores with the source position."""
@@ -243,7 +243,7 @@ class TopicSink:
             text = (
                 f"{where} has {found.partitions} partitions now, and had {self._topic.partitions}: keys change theirs from here"
             )
-            raise unsettled(text)
+            raise UnsettledBrokers(text)
 
     def _check_table(self, found: Topic | None) -> None:
         assert self._table is not None

@@ -16,7 +16,15 @@ from jlog.flow.stop import Stop
 from jlog.kafka.client.background import let_go
 from jlog.kafka.client.clients import AnyConsumer, open_consumer, road
 from jlog.kafka.client.cluster import Cluster, Topic, without_leader
-from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, as_ours, is_lost_tail, is_without_group, told, unsettled
+from jlog.kafka.client.errors import (
+    OFFSET_GONE,
+    TIMED_OUT,
+    UnsettledBrokers,
+    as_ours,
+    is_lost_tail,
+    is_without_group,
+    told,
+)
 from jlog.kafka.client.lag import committed_lag
 from jlog.kafka.client.names import identity_of_topics
 from jlog.kafka.client.records import At, CapturedBatch, Event, KafkaBatch
@@ -190,7 +198,7 @@ class TopicSource:
         if not self._find.skip_missing:
             self._find.checked(topic, place, part.as_position(), first, end)
         text = f"{self._find.where(place[0])}: offset {part.offset} of partition {place[1]} is not there"
-        raise unsettled(text)
+        raise UnsettledBrokers(text)
 
     def secure(self) -> None:
         """Makes sure that the records were read from the topics that exist now."""

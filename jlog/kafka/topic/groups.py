@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 from confluent_kafka import OFFSET_INVALID, Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
 from jlog.errors import SubscriberBusy, SubscriberNotFound
-from jlog.flow.ends import Retry
 from jlog.kafka.client.cluster import ANSWER_SECONDS
-from jlog.kafka.client.errors import BrokerError, is_without_group, told
+from jlog.kafka.client.errors import BrokerError, PassingBrokerError, is_without_group, told
 from jlog.kafka.topic.partition import Partition
 
 SESSION_SECONDS = 10  # seconds until the broker gives away the name of a process that died
@@ -39,7 +38,7 @@ def _patiently(call: Callable[[], Result]) -> Result:
     while True:
         try:
             return call()
-        except Retry as error:
+        except PassingBrokerError as error:
             if error.code not in NOT_YET or time.monotonic() > until:
                 raise
         time.sleep(0.1)
@@ -105,7 +104,7 @@ def commit(consumer: Consumer, partition: Partition, name: str, offset: int) -> 
 
     try:
         _patiently(ask)
-    except (Retry, BrokerError) as error:
+    except BrokerError as error:
         if error.code in NOT_A_MEMBER:
             raise busy(partition, name, " consumer, a member of the group") from None
         raise
@@ -173,7 +172,7 @@ def _members(partition: Partition, group: str) -> list[Any]:
 
     try:
         return _patiently(ask)
-    except Retry as error:
+    except PassingBrokerError as error:
         if error.code == KafkaError.GROUP_ID_NOT_FOUND:
             return []
         raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError, SubscriberNotFound
 from jlog.kafka.client.cluster import ANSWER_SECONDS
-from jlog.kafka.client.errors import BrokerError, at_once
+from jlog.kafka.client.errors import BrokerError
 from jlog.kafka.client.records import KafkaBatch, KafkaRecord
 from jlog.kafka.client.settings import Config
 from jlog.kafka.client.url import parse
@@ -72,17 +72,16 @@ class TopicReader(Opened):
         self._buffer: deque[Any] = deque()
         self._position = 0
         self._same_at = time.monotonic()
-        with at_once():
-            self._partition = Partition(url, config, config_file)
-            self._decoder = None if codec is None else Decoder(codec, self._url)
-            self._consumer = groups.consumer_of(self._partition, name)
-            try:
-                offset = self._partition.find(start) if name is None else self._subscribe(name, start, create)
-                self._fetch = Fetch(self._partition, self._consumer)
-                self._go(offset)
-            except BaseException:
-                self.close()
-                raise
+        self._partition = Partition(url, config, config_file)
+        self._decoder = None if codec is None else Decoder(codec, self._url)
+        self._consumer = groups.consumer_of(self._partition, name)
+        try:
+            offset = self._partition.find(start) if name is None else self._subscribe(name, start, create)
+            self._fetch = Fetch(self._partition, self._consumer)
+            self._go(offset)
+        except BaseException:
+            self.close()
+            raise
 
     def _subscribe(self, name: str, start: Start, create: bool) -> int:
         found = groups.committed(self._consumer, self._partition, name)
@@ -105,8 +104,7 @@ class TopicReader(Opened):
     def __iter__(self) -> Iterator[KafkaRecord]:
         """Iterates over the records up to the end as it is now; iterate again to go on."""
         self._check_open()
-        with at_once():
-            return self._up_to(self._partition.end())
+        return self._up_to(self._partition.end())
 
     def values(self) -> Iterator[bytes | None]:
         """Iterates over the values alone."""
@@ -160,8 +158,7 @@ class TopicReader(Opened):
             raise ValueError(f"max_records and max_bytes must be at least 1, not {max_records} and {max_bytes}")
         self._check_open()
         if not self._buffer:
-            with at_once():
-                there = self._get(0) or self._catch_up(self._partition.end())
+            there = self._get(0) or self._catch_up(self._partition.end())
             if not there and timeout != 0:
                 self._wait(timeout)
         found = self._buffered(max_records, max_bytes)
@@ -191,8 +188,7 @@ class TopicReader(Opened):
         """Returns the records from the position to the end as it is now, as jlog.Reader does."""
         self._check_open()
         fields = requested_fields(requested_schema, fields_of())
-        with at_once():
-            end = self._partition.end()
+        end = self._partition.end()
         return stream_of(fields, self.arrow_batches(fields, end), self)
 
     def arrow_batches(
@@ -204,8 +200,7 @@ class TopicReader(Opened):
         needle: bytes | None = None,  # noqa: ARG002 - no record is left out
     ) -> Iterator[ArrowBatch]:
         """Iterates over the records in columns that no library has taken yet, as jlog.Reader does."""
-        with at_once():
-            until = self._partition.end() if end is None else end
+        until = self._partition.end() if end is None else end
         return iter(lambda: self._columns_up_to(until, tuple(fields), max_records, max_bytes), None)
 
     def _columns_up_to(self, end: int, fields: tuple[Field, ...], max_records: int, max_bytes: int) -> ArrowBatch | None:
@@ -224,14 +219,13 @@ class TopicReader(Opened):
             raise ValueError(f"max_records must be at least 1, not {max_records}")
         self._check_open()
         found: list[KafkaRecord] = []
-        with at_once():
-            first, end = self._partition.first(), self._position
-            while end > first and len(found) < max_records:
-                begin = max(first, end - min(READ_BACK, max_records - len(found)))
-                self._go(begin)
-                found += [*self._up_to(end)][::-1]
-                end = begin
-            self._go(found[-1].sequence if found else end)
+        first, end = self._partition.first(), self._position
+        while end > first and len(found) < max_records:
+            begin = max(first, end - min(READ_BACK, max_records - len(found)))
+            self._go(begin)
+            found += [*self._up_to(end)][::-1]
+            end = begin
+        self._go(found[-1].sequence if found else end)
         return found
 
     # --- The client -------------------------------------------------------------------------------------------------
@@ -255,22 +249,20 @@ class TopicReader(Opened):
     def _catch_up(self, end: int) -> bool:
         """Waits until the brokers have sent the next record before `end`. Returns whether there is one."""
         until = time.monotonic() + ANSWER_SECONDS
-        with at_once():
-            while self._position < end:
-                if self._get(SLICE_SECONDS):
-                    return bool(self._buffer[0].offset() < end)
-                if time.monotonic() > until:
-                    said = self._partition.settings.last_said
-                    raise BrokerError(f"{self._url}: reading: no broker answers ({said or 'no reason is known'})")
+        while self._position < end:
+            if self._get(SLICE_SECONDS):
+                return bool(self._buffer[0].offset() < end)
+            if time.monotonic() > until:
+                said = self._partition.settings.last_said
+                raise BrokerError(f"{self._url}: reading: no broker answers ({said or 'no reason is known'})")
         return False
 
     def _wait(self, timeout: float | None) -> bool:
         """Returns whether a record came in time."""
         until = None if timeout is None else time.monotonic() + timeout
-        with at_once():
-            while not self._get(SLICE_SECONDS if until is None else max(0, min(SLICE_SECONDS, until - time.monotonic()))):
-                if until is not None and time.monotonic() >= until:
-                    return False
+        while not self._get(SLICE_SECONDS if until is None else max(0, min(SLICE_SECONDS, until - time.monotonic()))):
+            if until is not None and time.monotonic() >= until:
+                return False
         return True
 
     async def _wait_async(self, timeout: float | None) -> bool:
@@ -301,7 +293,6 @@ class TopicReader(Opened):
         return self._position
 
     @property
-    @at_once()
     def committed(self) -> int:
         """Offset at which reading resumes after a crash."""
         _, name = self._named()
@@ -311,13 +302,11 @@ class TopicReader(Opened):
         return found
 
     @property
-    @at_once()
     def lag(self) -> int:
         """Offsets between the position and the end. The end of a transaction counts until it was passed."""
         self._check_open()
         return max(0, self._partition.end() - max(self._position, self._partition.first()))
 
-    @at_once()
     def seek(self, to: Start) -> None:
         """Moves the position, not what is committed, to "begin", "end", an offset, or an aware datetime."""
         self._check_open()
@@ -325,7 +314,6 @@ class TopicReader(Opened):
 
     # --- Commit and checkpoints -------------------------------------------------------------------------------------
 
-    @at_once()
     def commit(self, sequence: int | None = None, *, durable: bool = False) -> None:  # noqa: ARG002
         """Commits the position, or `sequence`: all records before it are done with, and reading resumes there after a crash.
         The brokers have the commit when this returns; `durable` adds nothing. Raises SubscriberBusy where another reader may
@@ -345,14 +333,12 @@ class TopicReader(Opened):
         self._partition.check_same()
         groups.commit(self._consumer, self._partition, name, sequence)
 
-    @at_once()
     def checkpoint(self, name: str) -> None:
         """Creates the checkpoint `name`, or moves it, to the position. It holds nothing back from retention."""
         check_new_name(name, "checkpoint")
         self._check_open()
         self._partition.checkpoints().put(name, self._partition.kept(self._position))
 
-    @at_once()
     def rewind(self, name: str) -> None:
         """Moves position and committed back to the checkpoint `name`."""
         registration, subscriber = self._named()

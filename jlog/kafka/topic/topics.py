@@ -9,7 +9,6 @@ from typing import Any
 
 from jlog.errors import JournalExists, SubscriberExists
 from jlog.kafka.client.cluster import Cluster
-from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import is_ours
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import SCHEME, parse, parse_any
@@ -34,8 +33,7 @@ class TopicJournal:
     """The partition that a kafka:// URL names, with the methods of jlog.Journal to look at it and to keep its positions."""
 
     def __init__(self, url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None) -> None:
-        with at_once():
-            self._partition = Partition(url, config, config_file)
+        self._partition = Partition(url, config, config_file)
 
     def __repr__(self) -> str:
         return f"<jlog.kafka.TopicJournal {self._partition.url!r}>"
@@ -53,12 +51,10 @@ class TopicJournal:
     # --- Contents ---------------------------------------------------------------------------------------------------
 
     @property
-    @at_once()
     def first_sequence(self) -> int:
         return self._partition.first()
 
     @property
-    @at_once()
     def next_sequence(self) -> int:
         return self._partition.end()
 
@@ -77,18 +73,15 @@ class TopicJournal:
         """Returns no gaps, for a topic does not list them."""
         return []
 
-    @at_once()
     def find(self, time: datetime) -> int:
         """Returns the offset of the first record at or after `time`, or the end where all records are earlier."""
         return self._partition.find(time)
 
     @property
-    @at_once()
     def options(self) -> dict[str, str]:
         """Settings of the topic, with the brokers' defaults."""
         return self._partition.cluster.config(self._partition.name)
 
-    @at_once()
     def info(self) -> dict[str, Any]:
         """Returns what `jlogtool info --json` prints."""
         partition = self._partition
@@ -115,7 +108,6 @@ class TopicJournal:
 
     # --- Subscribers and checkpoints --------------------------------------------------------------------------------
 
-    @at_once()
     def subscribers(self) -> dict[str, Position]:
         """Returns every consumer group that has committed an offset in this partition."""
         first, end = self._partition.first(), self._partition.end()
@@ -124,7 +116,6 @@ class TopicJournal:
             for name, offset in groups.subscribers_of(self._partition).items()
         }
 
-    @at_once()
     def checkpoints(self) -> dict[str, Position]:
         first, end = self._partition.first(), self._partition.end()
         return {
@@ -132,7 +123,6 @@ class TopicJournal:
             for name, at in self._partition.checkpoints().all().items()
         }
 
-    @at_once()
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
         """Creates a subscriber. Raises SubscriberExists where the group has an offset already."""
         check_new_name(name, "subscriber")
@@ -143,28 +133,23 @@ class TopicJournal:
             raise groups.not_found(self._partition, copy_of, there)
         self._commit(name, there[copy_of] if copy_of is not None else self._partition.kept(self._partition.find(start)))
 
-    @at_once()
     def remove_subscriber(self, name: str) -> None:
         """Removes the whole group, with its offsets in other topics too. Raises SubscriberBusy while it is read."""
         self._check_free(name)
         groups.remove(self._partition, name)
 
-    @at_once()
     def set_subscriber(self, name: str, position: Start) -> None:
         self._check_free(name)
         self._commit(name, self._partition.kept(self._partition.find(position)))
 
-    @at_once()
     def rewind(self, name: str, checkpoint: str) -> None:
         self._check_free(name)
         self._commit(name, self._partition.kept(self._partition.checkpoint(checkpoint)))
 
-    @at_once()
     def set_checkpoint(self, name: str, position: Start) -> None:
         check_new_name(name, "checkpoint")
         self._partition.checkpoints().put(name, self._partition.kept(self._partition.find(position)))
 
-    @at_once()
     def remove_checkpoint(self, name: str) -> None:
         self._partition.checkpoint(name)  # raises where there is none
         self._partition.checkpoints().remove(name)
@@ -217,7 +202,6 @@ def _retention_config(retention: Retention) -> dict[str, str]:
     return found
 
 
-@at_once()
 def create_journal(
     url: str,
     *,
@@ -247,7 +231,6 @@ def create_journal(
         raise JournalExists(f"{at} is already a topic; open it, or choose another name", str(at))
 
 
-@at_once()
 def delete_journal(url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None) -> None:
     """Deletes the topic, with all its partitions. Raises SubscriberBusy while a TopicReader has the name of a subscriber."""
     at = parse(url)
@@ -262,7 +245,6 @@ def delete_journal(url: str, *, config: Config = None, config_file: str | os.Pat
     cluster.delete(at.topic)
 
 
-@at_once()
 def list_topics(url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None) -> list[str]:
     """Returns the URLs of the topics at kafka://HOST:PORT, of each partition where there are several, without the topics that
     jlog and Kafka keep for themselves."""

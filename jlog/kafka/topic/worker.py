@@ -17,7 +17,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from jlog.errors import JournalError, LeaseLost, SubscriberNotFound
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
-from jlog.kafka.client.errors import BrokerError, at_once, code_of, told
+from jlog.kafka.client.errors import BrokerError, code_of, told
 from jlog.kafka.client.records import KafkaRecord
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import parse
@@ -152,11 +152,10 @@ class TopicWorker(Opened):
         self._source: Any = _Source(self)
         self._async: AsyncTakes | None = None
         self._run: Run | None = None
-        with at_once():
-            cluster = Cluster(self._settings)
-            cluster.topic(self._topic)
-            self._begin(cluster, start, create)
-            self._client = self._open()
+        cluster = Cluster(self._settings)
+        cluster.topic(self._topic)
+        self._begin(cluster, start, create)
+        self._client = self._open()
 
     # --- The group --------------------------------------------------------------------------------------------------
 
@@ -230,7 +229,7 @@ class TopicWorker(Opened):
                 f"{self.path}: Kafka hands out the next messages once those before are finished; ack, nack or reject the "
                 f"{len(self._held)} that this worker has"
             )
-        with at_once(), told("taking messages", self._settings, f"Read on topic {self._topic} and on group {self.name}"):
+        with told("taking messages", self._settings, f"Read on topic {self._topic} and on group {self.name}"):
             try:
                 found = self._client.poll(seconds)
             except KafkaException as error:
@@ -266,7 +265,7 @@ class TopicWorker(Opened):
             ending = [task for task in tasks if task in self._held]
             if not ending:
                 return
-            with at_once(), told("finishing messages", self._settings):
+            with told("finishing messages", self._settings):
                 self._lock.notify_all()
                 for task in ending:
                     self._held.discard(task)
@@ -342,7 +341,7 @@ class TopicWorker(Opened):
                 self._client.acknowledge(message, RELEASE)
             for task in self._held:
                 self._client.acknowledge_offset(task.topic, task.partition, task.sequence, RELEASE)
-            with at_once(), told("closing", self._settings):
+            with told("closing", self._settings):
                 self._client.close()
 
 

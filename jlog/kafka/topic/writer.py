@@ -16,7 +16,7 @@ from jlog.errors import JournalError, RecordTooLarge
 from jlog.flow.records import NewRecord
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import ANSWER_SECONDS
-from jlog.kafka.client.errors import REFUSED, BrokerError, at_once, code_of, not_allowed, told, until_done
+from jlog.kafka.client.errors import REFUSED, BrokerError, code_of, not_allowed, told, until_done
 from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
 from jlog.kafka.client.settings import TRANSACTIONAL, Config
 from jlog.kafka.client.url import parse
@@ -88,10 +88,9 @@ class TopicWriter(Opened):
         self._failure: KafkaError | None = None
         self._transactional = transactional
         self._begun = False
-        with at_once():
-            self._partition = Partition(url, config, config_file, {**making, "config": topic_config(**settings)})
-            self._rules = Rules(self._partition.cluster.config(self._partition.name))
-            self._producer = self._start(compression)
+        self._partition = Partition(url, config, config_file, {**making, "config": topic_config(**settings)})
+        self._rules = Rules(self._partition.cluster.config(self._partition.name))
+        self._producer = self._start(compression)
 
     def _start(self, compression: str | None) -> Producer:
         settings, limit = self._partition.settings, self._rules.limit_bytes
@@ -138,7 +137,7 @@ class TopicWriter(Opened):
         if self._codec is not None:
             value, pairs = encoded(self._codec, value, headers)
         message = self._message(value, key, pairs, timestamp_us)
-        with self._lock, at_once():
+        with self._lock:
             self._raise_if_failed()
             self._produce(message)
 
@@ -167,7 +166,7 @@ class TopicWriter(Opened):
             lengths = ", ".join(str(len(column)) for column in (rows, *columns))
             raise ValueError(f"columns of unequal length: {lengths}")
         messages = [self._message(*row) for row in zip(rows, *columns, strict=True)]
-        with self._lock, at_once():
+        with self._lock:
             self._raise_if_failed()
             if self._transactional:
                 self._commit()
@@ -234,14 +233,13 @@ class TopicWriter(Opened):
         with self._lock:
             self._check_open()
             producer = self._producer
-            with at_once():
-                if self._transactional:
-                    self._commit()
-                with told("flushing", self._partition.settings):
-                    while producer.flush(SLICE_SECONDS):
-                        self._raise_if_failed()
-                self._raise_if_failed()
-                self._partition.check_same()
+            if self._transactional:
+                self._commit()
+            with told("flushing", self._partition.settings):
+                while producer.flush(SLICE_SECONDS):
+                    self._raise_if_failed()
+            self._raise_if_failed()
+            self._partition.check_same()
 
     def sync(self) -> None:
         """Flushes: acknowledged records are as durable as the brokers are set to make them."""
@@ -270,7 +268,6 @@ class TopicWriter(Opened):
         return self._url
 
     @property
-    @at_once()
     def next_sequence(self) -> int:
         """End of the partition now, as the brokers have it, without records that were not flushed."""
         self._check_open()
