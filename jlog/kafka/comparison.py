@@ -165,10 +165,9 @@ class Expected:
         return max(begun, self.first[partition])
 
     def streams(self) -> dict[int, Stream]:
-        settings, name = self._pair.settings, self.topic.name
         found = {}
         for partition, end in self.ends.items():
-            found[partition] = Stream(settings, name, partition, self._begin_offset(partition), end)
+            found[partition] = Stream(self._pair.cluster, self.topic.name, partition, self._begin_offset(partition), end)
             for _ in range(self._extra[partition]):
                 next(found[partition], None)
         return found
@@ -250,7 +249,7 @@ def _verify_capture(pair: Pair) -> Comparison:
         if source_position["topic_id"] != topic.id:
             raise pair.changed()
         begin = max(int(source_position["begin"]), first[partition])
-        streams[partition] = Stream(pair.settings, topic.name, partition, begin, int(source_position["offset"]))
+        streams[partition] = Stream(pair.cluster, topic.name, partition, begin, int(source_position["offset"]))
     if pair.url.partition is None:
         found.not_captured = _records_of_new_partitions(pair, range(max(streams) + 1, topic.partitions))
     with Reader(pair.journal.path) as reader:

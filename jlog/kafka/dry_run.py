@@ -79,7 +79,7 @@ def source_positions_and_rules(settings: Settings, topic: str, identity: str) ->
     table = settings.names.table(topic, identity)
     if cluster.find(table) is None:
         return {}, rules
-    source_positions = read_topic_positions(cluster, table, Stop())
+    source_positions = read_topic_positions(cluster, table)
     return {name: source_position for name, source_position in source_positions.items() if name != SINK}, rules
 
 

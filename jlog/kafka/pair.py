@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +11,6 @@ from jlog.errors import JournalError
 from jlog.flow.ends import Lag, SourcePosition
 from jlog.flow.journals import journal_lag
 from jlog.flow.journals import read_source_positions as positions_in_journal
-from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.clients import road
@@ -101,9 +99,8 @@ def find_pair(
     # A user who may only capture may not ask for the table by its name.
     if table in cluster.names():
         wait_until_seen(cluster, table)
-        rows = {key: json.loads(value) for key, value in read_table(cluster, table, Stop()).items()}
-        owner = rows.pop(OWNER, {})
-        source_positions = {key.decode(): source_position for key, source_position in rows.items()}
+        source_positions: SourcePosition = read_table(cluster, table)
+        owner = source_positions.pop(OWNER, {})
         if opened.uuid in source_positions:
             return Pair(opened, at, settings, TO_KAFKA, source_positions, owner)
     prefix = f"{at.topic}/"
@@ -139,5 +136,5 @@ def status(
     cluster = pair.cluster
     if pair.url.partition is None:  # those that were added since are captured from the first record on
         offsets |= dict.fromkeys(range(max(offsets) + 1, topic.partitions), 0)
-    lag = topics_lag(cluster, {(pair.url.topic, partition): offset for partition, offset in offsets.items()}, Stop())
+    lag = topics_lag(cluster, {(pair.url.topic, partition): offset for partition, offset in offsets.items()})
     return Status(FROM_KAFKA, lag=lag, offsets=offsets, **common)

@@ -9,7 +9,6 @@ from typing import Any
 
 from jlog.flow.ends import SourcePosition
 from jlog.flow.journals import read_source_positions as positions_in_journal
-from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.names import identity_of_topics
@@ -62,7 +61,7 @@ def _in_topic(url: str, identity: str, config: Config, config_file: Any, ends: S
     cluster = Cluster(settings)
     cluster.check(at.topic)
     table = settings.names.table(at.topic, identity)
-    return positions_in_topic(cluster, table, Stop()) if cluster.find(table) is not None else {}
+    return positions_in_topic(cluster, table) if cluster.find(table) is not None else {}
 
 
 def _by_partition(found: PartPosition) -> tuple[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -133,8 +132,7 @@ def promote(
 
 def _check_not_replaced(settings: Settings, topic: str, mark: dict[str, Any], path: str) -> None:
     """Raises JournalError where another standby has taken over."""
-    rows = read_table(Cluster(settings), mark["table"], Stop())
-    promoted = json.loads(rows.get(PROMOTED.encode(), b"{}"))
+    promoted = read_table(Cluster(settings), mark["table"]).get(PROMOTED, {})
     if promoted.get("uuid", Journal(path).uuid) != Journal(path).uuid:
         raise JournalError(
             f"{path}: another standby, {promoted['journal']} on {promoted['host']}, has taken over at sequence "

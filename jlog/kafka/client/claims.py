@@ -12,12 +12,11 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from jlog.errors import JournalError
-from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
 from jlog.kafka.client.errors import Fenced, as_ours, told
 from jlog.kafka.client.table import read_table
 
-OWNER = b"owner"  # row of the table that says which instance writes
+OWNER = "owner"  # row of the table that says which instance writes
 
 
 class Claims:
@@ -28,10 +27,9 @@ class Claims:
     records. So claims are read together with uncommitted records.
     """
 
-    def __init__(self, cluster: Cluster, stop: Stop, table: str, where: str) -> None:
+    def __init__(self, cluster: Cluster, table: str, where: str) -> None:
         self._cluster = cluster
         self._settings = cluster.settings
-        self._stop = stop
         self._table = table
         self._where = where
         self._instance = secrets.token_hex(8)
@@ -50,9 +48,9 @@ class Claims:
         conf["on_delivery"] = lambda error, _: failed.append(error)
         with told("the settings", self._settings):
             producer = Producer(conf)
-        producer.produce(self._table, json.dumps(claim).encode(), OWNER)
+        producer.produce(self._table, json.dumps(claim).encode(), OWNER.encode())
         until = time.monotonic() + ANSWER_SECONDS
-        while producer.flush(self._stop.slice()) and time.monotonic() < until:
+        while producer.flush(self._cluster.stop.slice()) and time.monotonic() < until:
             pass
         if len(producer):
             producer.purge()
@@ -82,8 +80,7 @@ class Claims:
     def newer(self, begin: int = 0) -> JournalError | None:
         """Returns the error that says which other instance has written the last claim, from this offset of the table on; None
         where there is none, or it is this one's."""
-        rows = read_table(self._cluster, self._table, self._stop, committed=False, begin=begin)
-        owner = json.loads(rows.get(OWNER, b"{}"))
+        owner = read_table(self._cluster, self._table, committed=False, begin=begin).get(OWNER, {})
         if owner.get("instance", self._instance) == self._instance:
             return None
         return Fenced(

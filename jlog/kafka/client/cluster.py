@@ -64,7 +64,7 @@ class Cluster:
 
     def __init__(self, settings: Settings, stop: Stop | None = None) -> None:
         self.settings = settings
-        self._stop = stop or Stop()
+        self.stop = stop or Stop()
         self._admin: AdminClient | None = None
         self._closed = 0  # times
 
@@ -76,7 +76,7 @@ class Cluster:
         return self._answer_of(method, *arguments, request_timeout=ANSWER_SECONDS, **how)
 
     def _answer_of(self, method: str, *arguments: Any, **how: Any) -> Any:
-        return answer_of(partial(self._call, self._closed, method, *arguments, **how), self._stop)
+        return answer_of(partial(self._call, self._closed, method, *arguments, **how), self.stop)
 
     def _call(self, closed: int, method: str, *arguments: Any, **how: Any) -> Any:
         admin = self._admin
@@ -102,7 +102,7 @@ class Cluster:
         begun = time.monotonic()
         self.settings.heard_nothing()
         done = when_done(future)
-        while not done.acquire(timeout=self._stop.slice()):
+        while not done.acquire(timeout=self.stop.slice()):
             if self._admin is not None:
                 self._admin.poll(0)  # learns why no broker can be reached
             patience = UNREACHABLE_SECONDS if self.settings.refused else ANSWER_SECONDS
@@ -235,7 +235,7 @@ class Cluster:
                 return found
             if time.monotonic() > until:
                 raise UnsettledBrokers(f"{self.settings.servers}: creating topic {name}: no broker knows it yet")
-            self._stop.wait(0.05)
+            self.stop.wait(0.05)
 
     def delete(self, name: str) -> None:
         answers = self.ask("delete_topics", [name])
@@ -254,7 +254,7 @@ class Cluster:
             except JournalNotFound:
                 if time.monotonic() > until or not self._others_know([name]):
                     raise
-            self._stop.wait(0.1)
+            self.stop.wait(0.1)
 
     def _others_know(self, names: Sequence[str]) -> bool:
         """Returns whether the topics exist, though one broker has said that it does not know them. That broker is late."""
@@ -345,4 +345,4 @@ class Cluster:
             except JournalNotFound:
                 if time.monotonic() > until or not self._others_know(names):
                     raise
-            self._stop.wait(0.1)
+            self.stop.wait(0.1)

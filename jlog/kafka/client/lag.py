@@ -9,7 +9,6 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from jlog.flow.ends import Lag, SourcePosition
-from jlog.flow.stop import Stop
 from jlog.kafka.client.background import let_go
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import told
@@ -19,7 +18,7 @@ SAMPLE = 100  # messages of each partition, to estimate the size of a record
 SAMPLE_SECONDS = 2.0
 
 
-def committed_lag(cluster: Cluster, read: Mapping[tuple[str, int], int], stored: SourcePosition, stop: Stop) -> Lag:
+def committed_lag(cluster: Cluster, read: Mapping[tuple[str, int], int], stored: SourcePosition) -> Lag:
     """Returns the lag of a stored source position. read: the offsets that were read up to, which count for partitions that the
     source position does not have yet."""
     offsets = dict(read)
@@ -27,10 +26,10 @@ def committed_lag(cluster: Cluster, read: Mapping[tuple[str, int], int], stored:
         source_position = stored.get(f"{name}/{partition}")
         if source_position is not None:
             offsets[name, partition] = int(source_position["offset"])
-    return topics_lag(cluster, offsets, stop)
+    return topics_lag(cluster, offsets)
 
 
-def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> Lag:
+def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int]) -> Lag:
     """Returns the lag of `offsets`, those of the next record by topic and partition. It counts offsets, so that the end of a
     transaction counts as a record, and leaves out partitions without a leader. It estimates bytes from the next records."""
     topics = cluster.topics(sorted({name for name, _ in offsets}))
@@ -43,7 +42,7 @@ def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: S
     parts = {f"{name}/{partition}": max(0, count) for (name, partition), count in sorted(lags.items())}
     if not late:
         return Lag(0, 0, 0.0, parts)
-    sample, is_all = _sample(cluster, {place: offsets[place] for place in late}, stop)
+    sample, is_all = _sample(cluster, {place: offsets[place] for place in late})
     records = sum(late.values())
     if not sample:  # there are only ends of transactions, which are never handed out, or the brokers are slow
         return Lag(0, 0, 0.0, dict.fromkeys(parts, 0)) if is_all else Lag(records, parts=parts)
@@ -52,7 +51,7 @@ def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: S
     return Lag(records, int(size * records), None if oldest is None else max(0.0, time.time() - oldest / 1e6), parts)
 
 
-def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> tuple[list[Any], bool]:
+def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int]) -> tuple[list[Any], bool]:
     """Returns a few of the next records of each partition, and whether they reach all ends."""
     found: list[Any] = []
     ended = set()
@@ -63,7 +62,7 @@ def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop
             left = dict.fromkeys(offsets, SAMPLE)
             until = time.monotonic() + SAMPLE_SECONDS
             while left and time.monotonic() < until:
-                for message in consumer.consume(1, stop.slice()) + consumer.consume(SAMPLE, 0):
+                for message in consumer.consume(1, cluster.stop.slice()) + consumer.consume(SAMPLE, 0):
                     place = message.topic(), message.partition()
                     if message.error() is not None:
                         left.pop(place, None)

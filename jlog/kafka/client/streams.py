@@ -8,11 +8,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from jlog.flow.stop import Stop
 from jlog.kafka.client.background import let_go
-from jlog.kafka.client.cluster import ANSWER_SECONDS
+from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
 from jlog.kafka.client.errors import TIMED_OUT, is_without_group, told
-from jlog.kafka.client.settings import Settings
 
 AT_ONCE = 1_000
 QUEUED_KILOBYTES = 8_192
@@ -24,13 +22,11 @@ class Stream:
     how: settings of the consumer.
     """
 
-    def __init__(
-        self, settings: Settings, topic: str, partition: int, first: int, end: int, stop: Stop | None = None, **how: Any
-    ) -> None:
-        self._settings = settings
+    def __init__(self, cluster: Cluster, topic: str, partition: int, first: int, end: int, **how: Any) -> None:
+        self._settings = cluster.settings
+        self._stop = cluster.stop
         self._place = TopicPartition(topic, partition, first)
         self._end = end
-        self._stop = stop or Stop()
         self._how = how
         self._messages = self._read() if first < end else iter(())
         self._back: list[Any] = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
+from typing import Any
 
 from jlog.errors import JournalError
-from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import COMPACTED, Cluster, Topic
 from jlog.kafka.client.errors import BrokerError
 from jlog.kafka.client.streams import Stream
@@ -47,20 +48,20 @@ def wait_until_seen(cluster: Cluster, name: str) -> None:
         time.sleep(0.01)
 
 
-def read_table(cluster: Cluster, name: str, stop: Stop, *, committed: bool = True, begin: int = 0) -> dict[bytes, bytes]:
-    """Returns the rows as the last committed transaction has left them, without those whose value is null. committed: False
-    also takes the rows of transactions that were aborted or are still open, and those after the first of these. begin: leaves
-    out the rows before this offset."""
-    rows: dict[bytes, bytes] = {}
+def read_table(cluster: Cluster, name: str, *, committed: bool = True, begin: int = 0) -> dict[str, Any]:
+    """Returns the rows, which are JSON, as the last committed transaction has left them, without those that were removed.
+    committed: False also takes the rows of transactions that were aborted or are still open, and those after the first of
+    these. begin: leaves out the rows before this offset."""
+    rows: dict[str, bytes] = {}
     # For a moment a broker that has just become the leader hands out fewer rows than its predecessor has acknowledged.
     end = cluster.ends_of([(name, 0)], committed=committed)[name, 0]
     isolation = "read_committed" if committed else "read_uncommitted"
     # Offset 0 is asked for at once; OFFSET_BEGINNING costs the client half a second. The rest is the table if offset 0 is gone.
     how = {"auto_offset_reset": "earliest", "fetch_wait_max_ms": 10, "isolation_level": isolation}
-    for message in Stream(cluster.settings, name, 0, begin, end, stop, **how):
-        key, value = message.key() or b"", message.value()
+    for message in Stream(cluster, name, 0, begin, end, **how):
+        key, value = (message.key() or b"").decode(), message.value()
         if value is None:
             rows.pop(key, None)
         else:
             rows[key] = value
-    return rows
+    return {key: json.loads(value) for key, value in rows.items()}

@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Refused, Retry
-from jlog.flow.stop import Stop
 from jlog.kafka.client.background import answer_of, let_go
 from jlog.kafka.client.claims import Claims
 from jlog.kafka.client.clients import AnyProducer, open_producer
@@ -30,7 +29,7 @@ from jlog.kafka.client.errors import (
     told,
     until_done,
 )
-from jlog.kafka.client.settings import LOGGER, TRANSACTIONAL, Settings
+from jlog.kafka.client.settings import LOGGER, TRANSACTIONAL
 
 START_SECONDS = 30.0  # in which the broker ends a transaction that an earlier instance has left open
 ABORT_SECONDS = 5.0
@@ -59,16 +58,14 @@ class Transactions:
     error if the topic has changed. If it returns, the topic is as it was, and one broker is late.
     """
 
-    def __init__(
-        self, settings: Settings, cluster: Cluster, stop: Stop, *, topic: str, table: str, check_topic: Callable[[str], None]
-    ) -> None:
-        self._settings = settings
+    def __init__(self, cluster: Cluster, *, topic: str, table: str, check_topic: Callable[[str], None]) -> None:
+        self._settings = settings = cluster.settings
         self._cluster = cluster
-        self._stop = stop
+        self._stop = cluster.stop
         self._topic = topic
         self._table = table
         self._check_topic = check_topic
-        self._claims = Claims(cluster, stop, table, f"kafka://{settings.servers}/{topic}")
+        self._claims = Claims(cluster, table, f"kafka://{settings.servers}/{topic}")
         self._producer: AnyProducer | None = None
         self._begun = False
         self._failure: KafkaError | None = None  # the first failed delivery
@@ -162,6 +159,10 @@ class Transactions:
             return int(producer.flush(self._stop.slice()))
         except KafkaException as error:  # any call may raise a fatal error
             raise self.what_failed(error, f"producing to topic {self._topic}") from None
+
+    def wait_for_room(self) -> None:
+        """Waits a moment until deliveries have made room in the queue. Raises the error of a failed one."""
+        self.poll(self._stop.slice())
 
     def poll(self, seconds: float) -> None:
         """Handles the reports of deliveries. Raises the error of a failed one."""

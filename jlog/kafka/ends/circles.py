@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from jlog.errors import JournalError
 from jlog.flow.journals import read_source_positions as positions_in_journal
-from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.ends.standby_source import MARK
@@ -37,7 +36,7 @@ def check_not_mirrored(cluster: Cluster, topics: Sequence[str], path: str | os.P
     mirrored = cluster.topics([table for table in tables if table in there])
     found = cluster.topics([tables[table] for table in mirrored])
     for table in mirrored:
-        sink = read_source_positions(cluster, table, Stop()).get(SINK)
+        sink = read_source_positions(cluster, table).get(SINK)
         topic = found.get(tables[table])
         if sink is not None and topic is not None and sink["topic_id"] == topic.id:
             raise JournalError(

@@ -13,7 +13,6 @@ from jlog.errors import text_of
 from jlog.flow.ends import Refuse, Refused
 from jlog.flow.normal import as_bytes
 from jlog.flow.records import Headers, RecordLike
-from jlog.flow.stop import Stop
 from jlog.kafka.client.clients import AnyProducer
 from jlog.kafka.client.errors import REFUSED, code_of, describe
 from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP
@@ -39,7 +38,6 @@ class Messages:
 
     name: str
     transactions: Transactions
-    stop: Stop
     partition: int | None
     key: Key | None
     origin: Callable[[Any], Headers] | None
@@ -130,7 +128,7 @@ class Messages:
         sending.begin(batch)
         while (code := sending.send()) != SENT:
             if code == KafkaError._QUEUE_FULL:
-                self.transactions.poll(self.stop.slice())
+                self.transactions.wait_for_room()
             elif code == NOT_PLAIN or code in REFUSED:
                 index = sending.index
                 record = batch[index]
@@ -168,7 +166,7 @@ class Messages:
                     raise
             else:
                 return
-            self.transactions.poll(self.stop.slice())
+            self.transactions.wait_for_room()
 
 
 def no_key(_: RecordLike) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,15 +39,15 @@ def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) ->
         tables = [settings.names.table(topic, of)]
     found = []
     for table in tables:
-        rows = read_table(cluster, table, stop) if cluster.find(table) is not None else {}
+        rows = read_table(cluster, table) if cluster.find(table) is not None else {}
         for key in rows:
-            uuid = key.decode().removesuffix(about_part(""))
-            if about_part(uuid).encode() == key and (of is not None or PROMOTED.encode() not in rows):
-                about, position = json.loads(rows[key]), json.loads(rows[uuid.encode()])
+            uuid = key.removesuffix(about_part(""))
+            if about_part(uuid) == key and (of is not None or PROMOTED not in rows):
+                position = rows[uuid]
                 # A mirror that began later in the journal goes on where another one has ended, after a takeover.
-                begins = json.loads(rows[SINK.encode()])["begin"] if int(position["begin"]) == 0 else {}
+                begins = rows[SINK]["begin"] if int(position["begin"]) == 0 else {}
                 offsets = {int(partition): int(offset) for partition, offset in begins.items()}
-                found.append(MirroredJournal(uuid, table, about, int(position["sequence"]), offsets))
+                found.append(MirroredJournal(uuid, table, rows[key], int(position["sequence"]), offsets))
     where = f"kafka://{settings.servers}/{topic}"
     if not found:
         needs = f"Read on topic {settings.names.table(topic, of or '*')}"

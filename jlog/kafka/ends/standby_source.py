@@ -68,7 +68,6 @@ class StandbySource:
         self.problem = ""
         self._skip_missing = skip_missing
         self._on_event = on_event
-        self._stop = stop
         self._consumer: Consumer | None = None
         self._watcher = Watcher(settings, [topic])
         self._heard_at = 0.0  # monotonic time when the last message came
@@ -164,7 +163,7 @@ class StandbySource:
     def _first_sequence(self, partition: int, first: int, end: int) -> int:
         """Returns the sequence of the first record that is left in the partition; that of the next one that the mirror sends
         where none is left."""
-        message = next(Stream(self.settings, self._name, partition, first, end, self._stop), None)
+        message = next(Stream(self.cluster, self._name, partition, first, end), None)
         return self._mirror.sequence if message is None else mirrored(message).sequence
 
     def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePositionChange:  # noqa: ARG002
@@ -190,7 +189,7 @@ class StandbySource:
                 self._merge.expected = self._gap[0]
                 continue
             left = until - time.monotonic()
-            if not self._fetch(self._stop.slice(max(0.0, min(left, 0.1)))) and left <= 0:
+            if not self._fetch(self.cluster.stop.slice(max(0.0, min(left, 0.1)))) and left <= 0:
                 return MirroredBatch(())
 
     def _look(self) -> None:
@@ -325,7 +324,7 @@ class StandbySource:
 
     def lag(self, source_positions: SourcePosition) -> Lag:
         read = {(self._name, partition): part.offset for partition, part in self._parts.items()}
-        return committed_lag(self.cluster, read, source_positions, self._stop)
+        return committed_lag(self.cluster, read, source_positions)
 
     def describe(self, record: Any) -> str:  # noqa: ARG002
         return f"{self._where()}: a record of the mirrored journal"

@@ -56,7 +56,6 @@ class TopicBox:
     process which was killed adds nothing later."""
 
     def __init__(self, settings: Settings, topic: str, flow: str, *, replication_factor: int | None, stop: Stop) -> None:
-        self._settings = settings
         self._topic = topic
         self._sink = TopicSink(settings, topic, flow, replication_factor=replication_factor, stop=stop, topic_config=OF_LETTERS)
         self._since: dict[str, int] | None = None  # None: confirmed
@@ -85,7 +84,7 @@ class TopicBox:
             )
         for place in places:
             begin = max(first[place], int(since.get(str(place[1]), 0)))
-            yield from map(KafkaRecord, Stream(self._settings, *place, begin, end[place]))
+            yield from map(KafkaRecord, Stream(cluster, *place, begin, end[place]))
 
     def store(self, letters: Sequence[NewRecord]) -> None:
         try:

@@ -71,15 +71,12 @@ class TopicSink:
         self.where = str(TopicUrl(settings.servers, (topic,), partition))
         self.replication_factor = replication_factor
         self.table = settings.names.table(topic, identity)
-        self._stop = stop
         self._partition = partition
         self._making: dict[str, Any] = {"partitions": partitions, "create": create, "config": topic_config}
         self._check = check_topic
         self._about = dict(about)
-        self._transactions = Transactions(
-            settings, self.cluster, stop, topic=topic, table=self.table, check_topic=self._check_there
-        )
-        self._messages = Messages(topic, self._transactions, stop, partition=partition, key=key, origin=origin)
+        self._transactions = Transactions(self.cluster, topic=topic, table=self.table, check_topic=self._check_there)
+        self._messages = Messages(topic, self._transactions, partition=partition, key=key, origin=origin)
         self._source_positions: SourcePosition = {}
         self._prepared: SourcePositionChange = {}
         self._anew: SourcePosition = {}  # the sink's own row, where it goes with a position that is set
@@ -101,7 +98,7 @@ class TopicSink:
         self._transactions.start(self._rules.limit_bytes, self._rules.limit_bytes)
         self._transactions.check_partitions(topic.partitions)
         self._transactions.end_what_was_left(topics)
-        found = read_source_positions(self.cluster, self.table, self._stop)
+        found = read_source_positions(self.cluster, self.table)
         valid = {} if forget else found
         self._check_same(valid, topic)
         self._check_all_known(valid, topic)
@@ -270,6 +267,6 @@ class TopicSink:
         self.cluster.close()
 
 
-def read_source_positions(cluster: Cluster, table: str, stop: Stop) -> SourcePosition:
-    rows = read_table(cluster, table, stop)
-    return {key.decode(): json.loads(value) for key, value in rows.items() if key != OWNER}
+def read_source_positions(cluster: Cluster, table: str) -> SourcePosition:
+    """Returns the source position in the table, and the sink's own row."""
+    return {name: row for name, row in read_table(cluster, table).items() if name != OWNER}

@@ -68,7 +68,6 @@ class TopicSource:
         self.url = url
         self.problem = ""
         self.identity = name or identity_of_topics(url.topics)
-        self._stop = stop
         self._group = group
         self._group_error = ""
         self._captured = captured
@@ -312,7 +311,7 @@ class TopicSource:
 
     def lag(self, source_positions: SourcePosition) -> Lag:
         read = {place: part.offset for place, part in self._parts.items()}
-        return committed_lag(self.cluster, read, source_positions, self._stop)
+        return committed_lag(self.cluster, read, source_positions)
 
     def describe(self, record: Any) -> str:
         return f"{self._find.where(record.topic)}: partition {record.partition}, offset {record.sequence}"

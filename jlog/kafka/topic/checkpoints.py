@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
-from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster, Topic
 from jlog.kafka.client.errors import BrokerError, told
 from jlog.kafka.client.table import ensure_table, read_table
@@ -32,9 +31,8 @@ class Checkpoints:
         if self._cluster.find(self._table) is None:
             return {}
         found = {}
-        for key, value in read_table(self._cluster, self._table, Stop()).items():
+        for key, row in read_table(self._cluster, self._table).items():
             topic, partition, name = json.loads(key)
-            row = json.loads(value)
             if (topic, partition, row["topic_id"]) == (self._topic.name, self._partition, self._topic.id):
                 found[name] = Checkpoint(row["offset"], row["moved_us"])
         return dict(sorted(found.items()))
