@@ -269,7 +269,7 @@ def call(cluster: Cluster, topic: str, partitions: int) -> Run:
         consumer.assign([(topic, partition, 0, -1) for partition in range(partitions)])
         records = ended = 0
         while ended < partitions:
-            found = consumer.consume(AT_ONCE, 0.1)
+            found = consumer.fetch(AT_ONCE, 0.1)
             found.add_to(EncodedRecords(), False, 0)
             records += len(found)
             ended += len(found.events)

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from jlog._core.kafka.library cimport jlog_rdkafka, rd_kafka_conf_t, rd_kafka_error_t, rd_kafka_message_t, rd_kafka_t
 
@@ -19,7 +19,6 @@ cdef extern from "kafka/notes.h" nogil:
 
     struct jlog_failure:
         int code
-        int32_t partition
         uint32_t alike
         uint32_t others
         uint64_t place

@@ -17,23 +17,11 @@ Note.__doc__ = """An error that the client reports outside its calls; or a line 
 cdef void *(*opaque_of)(const rd_kafka_t *) noexcept nogil
 
 
-class ClientError(Exception):
-    """An error of librdkafka. `code` is its number there.
+cdef object exception(int code, const char *text, bint fatal=False, bint retriable=False, bint abortable=False):
+    """Returns an error of librdkafka as the Python client raises it, so that one handling knows those of both."""
+    from confluent_kafka import KafkaError, KafkaException  # not needed by a program without Kafka
 
-    fatal: the client cannot be used any more. retriable: the same call may succeed later. abortable: the transaction has to be
-    aborted.
-    """
-
-    def __init__(self, code, text, fatal=False, retriable=False, abortable=False):
-        super().__init__(code, text, fatal, retriable, abortable)
-        self.code = code
-        self.text = text
-        self.fatal = fatal
-        self.retriable = retriable
-        self.abortable = abortable
-
-    def __str__(self):
-        return self.text
+    return KafkaException(KafkaError(code, text.decode("utf-8", "replace"), fatal, retriable, abortable))
 
 
 cdef void note_line(const rd_kafka_t *client, int level, const char *facility, const char *text) noexcept nogil:
@@ -66,7 +54,7 @@ cdef class Library:
 cdef class Client:
     """One rd_kafka_t. Any thread may call it, but a child of a fork may not. It is destroyed by close(), or with the object.
 
-    settings: names and values of librdkafka's, all of them text. Raises ClientError for one that librdkafka refuses.
+    settings: names and values of librdkafka's, all of them text. Raises KafkaException for one that librdkafka refuses.
     """
 
     def __cinit__(self, Library library not None, *args, **kwargs):
@@ -106,7 +94,7 @@ cdef class Client:
             for given, wanted in settings.items():
                 name, value = given.encode(), wanted.encode("utf-8", "surrogateescape")
                 if self.calls.conf_set(conf, name, value, problem, sizeof(problem)) != 0:
-                    raise ClientError(JLOG_RDKAFKA_INVALID_ARG, problem.decode("utf-8", "replace"))
+                    raise exception(JLOG_RDKAFKA_INVALID_ARG, problem)
         except BaseException:
             self.calls.conf_destroy(conf)
             raise
@@ -120,7 +108,7 @@ cdef class Client:
         if self.handle == NULL:
             code = self.calls.last_error()
             self.calls.conf_destroy(conf)
-            raise ClientError(code, problem.decode("utf-8", "replace"))
+            raise exception(code, problem)
         return 0
 
     # --- Calls ------------------------------------------------------------------------------------------------------
@@ -182,7 +170,7 @@ cdef class Client:
             code = self.calls.fatal_error(self.handle, text, sizeof(text))
         finally:
             self.leave()
-        return ClientError(code, text.decode("utf-8", "replace"), fatal=True) if code else None
+        return exception(code, text, True) if code else None
 
     def take_notes(self):
         """Returns the errors and log lines since the last call, at most 64 of them."""
@@ -196,7 +184,7 @@ cdef class Client:
         return found
 
     def partitions(self, str topic not None, double seconds):
-        """Asks for the number of the topic's partitions, which the client goes by from then on. Raises ClientError."""
+        """Asks for the number of the topic's partitions, which the client goes by from then on. Raises KafkaException."""
         cdef const jlog_rdkafka_metadata *found = NULL
         cdef rd_kafka_topic_t *asked
         cdef bytes encoded = topic.encode()
@@ -226,18 +214,14 @@ cdef class Client:
 
     cdef object error(self, rd_kafka_error_t *found):
         """Returns the exception for librdkafka's error, and frees that."""
-        raised = ClientError(
-            self.calls.error_code(found),
-            self.calls.error_string(found).decode("utf-8", "replace"),
-            bool(self.calls.error_is_fatal(found)),
-            bool(self.calls.error_is_retriable(found)),
-            bool(self.calls.error_txn_requires_abort(found)),
-        )
-        self.calls.error_destroy(found)
-        return raised
+        try:
+            return exception(self.calls.error_code(found), self.calls.error_string(found), self.calls.error_is_fatal(found),
+                             self.calls.error_is_retriable(found), self.calls.error_txn_requires_abort(found))
+        finally:
+            self.calls.error_destroy(found)
 
     cdef object error_of(self, int code):
-        return ClientError(code, self.calls.err2str(code).decode("utf-8", "replace"))
+        return exception(code, self.calls.err2str(code))
 
 
 cdef int milliseconds(object seconds) except -2:

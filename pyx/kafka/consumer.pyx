@@ -1,5 +1,7 @@
 """Reads partitions of topics from given offsets, without being a member of a group. Fetched messages become records in C."""
 
+from collections import namedtuple
+
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cython cimport no_gc_clear
@@ -13,6 +15,10 @@ from jlog._core.format.format cimport JLOG_LONG_BYTES, JLOG_RAW_BYTES_MAX
 from jlog._core.records.encode cimport (
     JLOG_ENCODE_DONE, JLOG_ENCODE_NO_ROOM, JLOG_ENCODE_NOT_UTF8, JLOG_ENCODE_TIME_OUT_OF_RANGE, JLOG_ENCODE_TOO_LARGE,
     JLOG_ENCODE_TOO_MANY_HEADERS, EncodedRecords, jlog_encoded)
+
+Event = namedtuple("Event", "code reason topic partition offset")
+Event.__doc__ = """The end of a partition, or an error, between messages. `code` and `reason` are librdkafka's; topic "": the
+error is not of a topic."""
 
 cdef enum:
     AT_ONCE_MAX = 100_000
@@ -72,24 +78,10 @@ cdef Messages take_messages(Client client, rd_kafka_message_t **fetched, size_t 
     return taken
 
 
-cdef class Event:
-    """The end of a partition, or an error, between messages. `code` and `reason` are librdkafka's."""
-
-    cdef readonly int code
-    cdef readonly str reason
-    cdef readonly object topic
-    cdef readonly int partition
-    cdef readonly int64_t offset
-
-
-cdef Event event_of(jlog_rdkafka *calls, const rd_kafka_message_t *message):
-    cdef Event event = Event.__new__(Event)
-    event.code = message.err
-    event.reason = calls.message_errstr(message).decode("utf-8", "replace")
-    event.topic = None if message.rkt == NULL else calls.topic_name(message.rkt).decode()
-    event.partition = message.partition
-    event.offset = message.offset
-    return event
+cdef object event_of(jlog_rdkafka *calls, const rd_kafka_message_t *message):
+    topic = "" if message.rkt == NULL else calls.topic_name(message.rkt).decode()
+    return Event(message.err, calls.message_errstr(message).decode("utf-8", "replace"), topic, message.partition,
+                 message.offset)
 
 
 @no_gc_clear  # the client is needed until the messages are freed
@@ -284,7 +276,7 @@ cdef class Consumer(Client):
     def assign(self, places not None):
         """Reads these partitions from now on, and no others. What was fetched ahead is forgotten.
 
-        places: (topic, partition, offset of the next message, leader epoch of the last one or -1). Raises ClientError.
+        places: (topic, partition, offset of the next message, leader epoch of the last one or -1). Raises KafkaException.
         """
         self.with_list(places, False)
 
@@ -316,7 +308,7 @@ cdef class Consumer(Client):
             raise self.error_of(code)
         return 0
 
-    def consume(self, size_t count, double seconds):
+    def fetch(self, size_t count, double seconds):
         """Waits up to `seconds` for a message, then returns up to `count` messages that have arrived, as Messages."""
         cdef rd_kafka_message_t **fetched
         cdef ssize_t got = 0, more = 0

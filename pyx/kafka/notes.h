@@ -20,7 +20,6 @@ struct jlog_note {
 /* The delivery that says why a transaction fails. Only calls of the client write it, in the thread that calls. */
 struct jlog_failure {
     int code;                                            /* 0: all deliveries were acknowledged so far */
-    int32_t partition;
     uint32_t alike;                                      /* deliveries that failed by this code, with this one */
     uint32_t others;                                     /* deliveries that failed because of another record */
     uint64_t place;                                      /* sequence of the record + 1; 0: not a record of the journal */
@@ -89,7 +88,6 @@ static inline void jlog_note_delivery(rd_kafka_t *client, const rd_kafka_message
         return;
     failure->alike = 1;
     failure->code = message->err;
-    failure->partition = message->partition;
     failure->place = (uint64_t)(uintptr_t)message->opaque;
     snprintf(failure->topic, sizeof failure->topic, "%s", notes->calls->topic_name(message->rkt));
 }

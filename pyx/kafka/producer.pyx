@@ -59,13 +59,13 @@ ctypedef rd_kafka_error_t *(*TimedCall)(rd_kafka_t *, int) noexcept nogil
 SENT = JLOG_SENT
 NOT_PLAIN = JLOG_NOT_PLAIN
 
-Failure = namedtuple("Failure", "code topic partition sequence")
+Failure = namedtuple("Failure", "code topic sequence")
 Failure.__doc__ = """A message that the brokers did not take. sequence: of the record that alone is the cause, or None."""
 
 
 @no_gc_clear  # the topics are given back before the client is destroyed
 cdef class Producer(Client):
-    """A producer with a transactional id. Its calls raise ClientError."""
+    """A producer with a transactional id. Its calls raise KafkaException."""
 
     cdef dict topics  # addresses of handles by name
 
@@ -148,21 +148,22 @@ cdef class Producer(Client):
         # Where a batch fails as a whole, all of its messages have the same error, and none is known to be the cause.
         is_cause = found.alike == 1 and found.others > 0 and found.place != 0
         sequence = found.place - 1 if is_cause else None
-        return Failure(found.code, found.topic.decode("utf-8", "replace"), found.partition, sequence)
+        return Failure(found.code, found.topic.decode("utf-8", "replace"), sequence)
 
     def forget_failure(self):
         memset(&self.notes.failure, 0, sizeof(self.notes.failure))
 
-    def produce(self, str topic not None, bytes value, bytes key, int partition, int64_t time_ms, headers):
-        """Puts one message into the queue. partition -1: chosen by the key. time_ms 0: now. Raises ClientError, with
-        QUEUE_FULL if poll() has to free room first."""
+    def produce(self, str topic not None, bytes value=None, bytes key=None, int partition=-1, _callback=None,
+                _on_delivery=None, int64_t timestamp=0, headers=()):
+        """Puts one message into the queue, as the Python client's produce() does. partition -1: chosen by the key. timestamp:
+        in milliseconds; 0: now. Raises KafkaException, with QUEUE_FULL if poll() has to free room first."""
         cdef jlog_message message
         cdef jlog_sending to
         cdef rd_kafka_headers_t *list = NULL
         cdef bytes text, content
         cdef int code
         memset(&message, 0, sizeof(message))
-        message.partition, message.time_ms = partition, time_ms
+        message.partition, message.time_ms = partition, timestamp
         if value is not None:
             message.value, message.value_bytes = <const uint8_t *> PyBytes_AS_STRING(value), len(value)
         if key is not None:

@@ -67,7 +67,7 @@ def fetch(consumer, topic, count):
     consumer.assign([(topic, 0, 0, -1)])
     batches = []
     while sum(map(len, batches)) < count:
-        batches.append(consumer.consume(count, HUNG_SECONDS))
+        batches.append(consumer.fetch(count, HUNG_SECONDS))
         assert not batches[-1].events
     return batches
 
@@ -256,7 +256,7 @@ def test_messages_outlive_their_consumer(witness, topic, consumer):
     del kept
     assert held() == 0
     with pytest.raises(ValueError, match="closed"):
-        consumer.consume(1, 0)
+        consumer.fetch(1, 0)
 
 
 def test_a_child_of_a_fork_leaves_them_alone(witness, topic, consumer):
@@ -269,7 +269,7 @@ def test_a_child_of_a_fork_leaves_them_alone(witness, topic, consumer):
         try:
             refused = False
             try:
-                consumer.consume(1, 0)
+                consumer.fetch(1, 0)
             except ValueError:
                 refused = True
             del batches

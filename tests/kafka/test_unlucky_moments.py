@@ -15,7 +15,6 @@ from kafka_broker import Broker
 
 import jlog
 from jlog.flow.ends import Retry
-from jlog.flow.stop import Stop
 from jlog.kafka import BrokerError, Capture, Fenced, Mirror, Standby, TopicChanged, positions, verify
 from jlog.kafka.client import topology
 from jlog.kafka.client.cluster import Cluster, Topic

@@ -1,5 +1,5 @@
 from collections.abc import Collection, Iterator
-from typing import overload
+from typing import NamedTuple, overload
 
 from typing_extensions import disjoint_base
 
@@ -8,18 +8,12 @@ from jlog._core.records.encode import EncodedRecords
 
 def held() -> int: ...
 
-@disjoint_base
-class Event:
-    @property
-    def code(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def topic(self) -> str | None: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
+class Event(NamedTuple):
+    code: int
+    reason: str
+    topic: str
+    partition: int
+    offset: int
 
 @disjoint_base
 class Messages:
@@ -58,4 +52,4 @@ class Consumer(Client):
     def commit_error(self) -> int: ...
     def assign(self, places: Collection[tuple[str, int, int, int]]) -> None: ...
     def commit(self, places: Collection[tuple[str, int, int, int]]) -> None: ...
-    def consume(self, count: int, seconds: float) -> Messages: ...
+    def fetch(self, count: int, seconds: float) -> Messages: ...

@@ -12,7 +12,6 @@ NOT_PLAIN: int
 class Failure(NamedTuple):
     code: int
     topic: str
-    partition: int
     sequence: int | None
 
 @disjoint_base
@@ -30,11 +29,13 @@ class Producer(Client):
     def produce(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int,
-        time_ms: int,
-        headers: Sequence[tuple[str, bytes | None]],
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int = -1,
+        _callback: None = None,
+        _on_delivery: None = None,
+        timestamp: int = 0,
+        headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None: ...
 
 @disjoint_base

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from jlog._core.kafka.producer import NOT_PLAIN, SENT
+from jlog._core.kafka.producer import NOT_PLAIN, SENT, Sending
 from jlog.errors import text_of
 from jlog.flow.ends import Refuse, Refused
 from jlog.flow.normal import as_bytes
@@ -112,8 +112,10 @@ class Messages:
         self, producer: NativeProducer, batch: RecordBatch, refuse: Refuse, partitions: int, rules: Rules
     ) -> tuple[int, int]:
         """Does what send() does, without an object for each record."""
-        sending = producer.sending(
+        sending = Sending(
+            producer,
             self.name,
+            OURS_PREFIX,
             partition=self.partition,
             partitions=partitions,
             spread_bits=SPREAD_BITS,
@@ -121,7 +123,6 @@ class Messages:
             needs_key=rules.needs_key,
             limit_bytes=rules.limit_bytes,
             times_ms=rules.times_ms(),
-            ours=OURS_PREFIX,
             sequence_header=None if self.origin is None else SEQUENCE,
             timestamp_header=TIMESTAMP if self.origin is origin_for_standby else None,
         )
