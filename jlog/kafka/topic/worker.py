@@ -7,9 +7,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -25,10 +25,7 @@ from jlog.kafka.topic.partition import Opened
 from jlog.positions.names import check_name, check_new_name
 from jlog.system.arguments import check_count, check_timeout
 from jlog.typed.codec import Codec, Decoder
-from jlog.working.running import Run
-
-if TYPE_CHECKING:
-    from jlog.working.asynchronous import AsyncTakes
+from jlog.working.taking import Taking
 
 _log = logging.getLogger("jlog")
 
@@ -99,14 +96,14 @@ class TopicTask(KafkaRecord):
             self.release()
 
 
-class TopicWorker(Opened):
+class TopicWorker(Opened, Taking[TopicTask]):
     """One of many workers that share the share group `name` of the topic at `url`, all of its partitions. Each message goes to
     one of them at a time, and is finished by itself.
 
     The brokers lock a message for the worker that has it, for share.record.lock.duration.ms of the group (30 s). A message
     whose lock has run out, or whose worker died, comes again, until share.delivery.count.limit (5) is reached. The next
-    messages are fetched once all those before are finished. Until then take() and tasks() raise JournalError, while run() and
-    coroutines wait.
+    messages are fetched once all those before are finished, also by other threads. Until then take() and tasks() raise
+    JournalError, while run() and coroutines wait.
 
     start: "begin" or "end", where a new group begins.
     create: False raises SubscriberNotFound for a group that no TopicWorker has opened before.
@@ -150,8 +147,6 @@ class TopicWorker(Opened):
         self._fetched: deque[Any] = deque()  # messages that the brokers have locked for us, and that nobody has taken
         self._held: set[TopicTask] = set()
         self._source: Any = _Source(self)
-        self._async: AsyncTakes | None = None
-        self._run: Run | None = None
         cluster = Cluster(self._settings)
         cluster.topic(self._topic)
         self._begin(cluster, start, create)
@@ -242,15 +237,6 @@ class TopicWorker(Opened):
                 elif not message.error().retriable():
                     raise KafkaException(message.error())
 
-    def tasks(self, timeout: float | None = None) -> Iterator[TopicTask]:
-        """Iterates over tasks. It ends after `timeout` seconds without one, None: never; and after stop()."""
-        check_timeout("timeout", timeout)
-        while not self._source.stopped and (tasks := self.take(1, timeout)):
-            yield tasks[0]
-
-    def __iter__(self) -> Iterator[TopicTask]:
-        return self.tasks()
-
     # --- Finishing --------------------------------------------------------------------------------------------------
 
     def ack(self, tasks: Iterable[TopicTask], *, durable: bool = False) -> None:  # noqa: ARG002
@@ -284,50 +270,12 @@ class TopicWorker(Opened):
                 lost,
             )
 
-    # --- For event loops, and for a function ----------------------------------------------------------------------------
-
-    async def take_async(self, max_records: int = 1, timeout: float | None = None) -> list[TopicTask]:
-        """Does the same as take() in the running asyncio loop, but waits where the messages before are not finished. A call
-        that is cancelled gives back what it was about to return."""
-        check_count("max_records", max_records)
-        check_timeout("timeout", timeout)
-        return cast("list[TopicTask]", await self._takes().take(max_records, timeout))
-
-    def tasks_async(self, timeout: float | None = None) -> AsyncIterator[TopicTask]:
-        """Does the same as tasks(), for `async for` in the running asyncio loop."""
-        check_timeout("timeout", timeout)
-        return cast("AsyncIterator[TopicTask]", self._takes().tasks(timeout))
-
-    def _takes(self) -> AsyncTakes:
-        if self._async is None:
-            from jlog.working.asynchronous import AsyncTakes  # imports asyncio, which most programs do not need
-
-            self._async = AsyncTakes(self._source)
-        return self._async
-
-    def run(self, handle: Callable[[TopicTask], object], *, threads: int = 1, grace: float = 30.0) -> None:
-        """Calls handle(task) for each message, in `threads` threads, until stop(), SIGTERM or SIGINT, as Worker.run() does. The
-        threads share what one fetch brings, and the next fetch waits until all of that is finished."""
-        self._check_open()
-        self._run = Run(self._source, self.stop, self.path, cast("Any", handle))
-        try:
-            self._run.run(threads, grace)
-        finally:
-            self._run = None
-
     def failed(self, _source: _Source, task: TopicTask, error: BaseException) -> None:
         """Gives back a message whose function has raised."""
         try:
             task.nack(reason=str(error))
         except (JournalError, OSError) as lost:
             _log.warning("%s", lost)
-
-    def stop(self) -> None:
-        """Ends run() and the iterations of this worker, in any thread, once what they hold is finished, and those that begin
-        later at once: to go on, open another worker."""
-        self._source.stopped = True
-        if self._run is not None:
-            self._run.wake()
 
     def close(self) -> None:
         """Gives back what this worker has, and leaves the group. A second close does nothing."""
