@@ -18,6 +18,7 @@ from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.record import VALUE_BYTES_MAX, RecordBatch
 from jlog.storage.attaching import hold_as_sink
+from jlog.storage.gaps import count_assigned
 from jlog.storage.meta import read_meta
 from jlog.writer import Writer
 
@@ -237,11 +238,8 @@ def check_source_position(journal: Journal, source_position: dict[str, Any]) -> 
 def journal_lag(journal: Journal, position: int) -> Lag:
     """Returns the distance of `position` from the end. The bytes are estimated: a part counts of the segment in which it
     lies."""
-    end = journal.next_sequence
-    records = end - position
-    for first, following in journal.gaps():
-        records -= max(0, min(following, end) - max(first, position))
-    if records <= 0:
+    records = count_assigned(journal.gaps(), position, journal.next_sequence)
+    if records == 0:
         return Lag(0, 0, 0.0)
     size = 0.0
     for segment in journal.segments():
@@ -299,7 +297,7 @@ class JournalSink:
         try:
             found = columns_of(batch)
             if found.value_bytes <= VALUE_BYTES_MAX:
-                self._body.add_columns(found.values, found.keys, found.headers, found.timestamps_us)
+                self._body.add_columns(*found)
                 return found.value_bytes
         except (Refused, ValueError):
             pass  # of one of the records: nothing of the batch is in the body

@@ -15,7 +15,7 @@ from jlog.errors import JournalFull, PositionLost
 from jlog.flow.ends import NoRoom, Place, Refused, Sink, Source, SourcePosition
 from jlog.flow.normal import TIME_US_MAX
 from jlog.flow.options import FlowOptions
-from jlog.flow.records import Headers, NewRecord, RecordLike
+from jlog.flow.records import Headers, NewRecord, RecordLike, columns_of
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.writer import Writer
@@ -192,12 +192,7 @@ class JournalBox:
             self._journal.set_checkpoint(self._checkpoint, self._journal.next_sequence)
             self._confirmed = False
         try:
-            self._writer.extend(
-                [letter.value for letter in letters],
-                keys=[letter.key for letter in letters],
-                headers=[letter.headers for letter in letters],
-                timestamps_us=[letter.timestamp_us for letter in letters],
-            )
+            self._writer.extend(*columns_of(letters))
         except JournalFull as error:
             raise NoRoom(str(error)) from None
         self._writer.sync()

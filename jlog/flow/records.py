@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -50,23 +50,13 @@ class NewRecord:
 Function = Callable[[Any], "RecordLike | bytes | Iterable[RecordLike | bytes] | None"]
 
 
-@dataclass
-class RecordColumns:
+class RecordColumns(NamedTuple):
     """Records by column, as Writer.extend takes them."""
 
-    values: list[bytes | None] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    headers: list[Headers | None] = field(default_factory=list)
-    timestamps_us: list[int | None] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def add(self, record: RecordLike, headers: Headers) -> None:
-        self.values.append(record.value)
-        self.keys.append(record.key)
-        self.headers.append(headers)
-        self.timestamps_us.append(record.timestamp_us)
+    values: list[bytes | None]
+    keys: list[bytes | None]
+    headers: list[Headers]
+    timestamps_us: list[int | None]
 
     @property
     def value_bytes(self) -> int:
@@ -77,10 +67,13 @@ def columns_of(batch: Iterable[RecordLike]) -> RecordColumns:
     columns = getattr(batch, "columns", None)
     if columns is not None:
         return cast("RecordColumns", columns())
-    found = RecordColumns()
-    for record in batch:
-        found.add(record, record.headers)
-    return found
+    records = list(batch)
+    return RecordColumns(
+        [record.value for record in records],
+        [record.key for record in records],
+        [record.headers for record in records],
+        [record.timestamp_us for record in records],
+    )
 
 
 def load(name: str) -> Function:

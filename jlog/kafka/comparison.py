@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Refused
-from jlog.flow.records import Headers, RecordLike
+from jlog.flow.records import RecordLike
 from jlog.kafka.client.names import OFFSET, PARTITION, TOPIC
 from jlog.kafka.client.partitioner import partition_of_key
 from jlog.kafka.client.records import headers_of
@@ -82,13 +82,9 @@ def difference(record: RecordLike, message: Any, key: bytes | None, with_time: b
     if with_time and milliseconds(time_us) != milliseconds(message.timestamp()[1] * 1000):
         return "timestamp"
     try:
-        return "" if _plain(record.headers) == _plain(headers_of(message)) else "headers"
+        return "" if without_ours(record.headers) == without_ours(headers_of(message)) else "headers"
     except Refused:
         return "headers"
-
-
-def _plain(headers: Headers) -> list[tuple[str, bytes | None]]:
-    return list(without_ours(headers))
 
 
 # --- Journal to topic -----------------------------------------------------------------------------------------------
@@ -104,10 +100,15 @@ def _verify_mirror(pair: Pair) -> Comparison:
             found.gone += 1
             continue
         _compare_next(record, key, partition, streams[partition], mirror, found)
+    _count_rest(streams, found)
+    return found
+
+
+def _count_rest(streams: Mapping[int, Stream], found: Comparison) -> None:
+    """Counts the messages that are left: they are only in the topic."""
     for partition, stream in streams.items():
         for message in stream:
             found.differ(what="only in the topic", partition=partition, offset=message.offset())
-    return found
 
 
 def _compare_next(record: Any, key: bytes | None, partition: int, stream: Stream, mirror: Expected, found: Comparison) -> None:
@@ -152,7 +153,7 @@ class Expected:
         source_position = self._pair.source_positions[self._pair.journal.uuid]
         for _ in range(STABLE_TRIES):
             self.ends = self._pair.cluster.end_offsets(self.topic)
-            again = find_pair(self._pair.journal.path, str(self._pair.url), self._pair.settings.given).source_positions
+            again = find_pair(self._pair.journal.path, str(self._pair.url), self._pair.cluster.settings.given).source_positions
             before, source_position = source_position, again[self._pair.journal.uuid]
             if before == source_position:
                 break
@@ -160,14 +161,15 @@ class Expected:
             raise JournalError(f"{self._pair.url} is being mirrored to faster than it can be compared; stop the mirror")
         self.begin, self.end = int(source_position["begin"]), int(source_position["sequence"])
 
-    def _begin_offset(self, partition: int) -> int:
-        begun: int = self._sink["begin"].get(str(partition), 0)
-        return max(begun, self.first[partition])
+    def _begins(self, partition: int) -> int:
+        """Returns the offset of the first message that the mirror has sent to this partition."""
+        return int(self._sink["begin"].get(str(partition), 0))
 
     def streams(self) -> dict[int, Stream]:
         found = {}
         for partition, end in self.ends.items():
-            found[partition] = Stream(self._pair.cluster, self.topic.name, partition, self._begin_offset(partition), end)
+            begin = max(self._begins(partition), self.first[partition])
+            found[partition] = Stream(self._pair.cluster, self.topic.name, partition, begin, end)
             for _ in range(self._extra[partition]):
                 next(found[partition], None)
         return found
@@ -205,7 +207,7 @@ class Expected:
     def _align(self) -> None:
         """Aligns the two sides where the head of one was removed: both are compared from the end backward as far as both go. It
         counts how many records each partition has on either side."""
-        head_of_topic = any(self.first[partition] > self._sink["begin"].get(str(partition), 0) for partition in self.first)
+        head_of_topic = any(first > self._begins(partition) for partition, first in self.first.items())
         head_of_journal = self._pair.journal.first_sequence > self.begin
         if not head_of_topic and not head_of_journal:
             return
@@ -243,15 +245,16 @@ def _verify_capture(pair: Pair) -> Comparison:
     first = pair.cluster.first_offsets(topic)
     compacted = "compact" in pair.cluster.config(topic.name).get("cleanup.policy", "")
     streams: dict[int, Stream] = {}
-    for partition, source_position in (
-        (int(number), source_position) for number, source_position in pair.source_positions.items()
-    ):
+    for number, source_position in pair.source_positions.items():
+        partition = int(number)
         if source_position["topic_id"] != topic.id:
             raise pair.changed()
         begin = max(int(source_position["begin"]), first[partition])
         streams[partition] = Stream(pair.cluster, topic.name, partition, begin, int(source_position["offset"]))
     if pair.url.partition is None:
-        found.not_captured = _records_of_new_partitions(pair, range(max(streams) + 1, topic.partitions))
+        new = range(max(streams) + 1, topic.partitions)
+        ends = pair.cluster.end_offsets(topic, new)
+        found.not_captured = sum(ends[partition] - first[partition] for partition in new)
     with Reader(pair.journal.path) as reader:
         begun = set(streams) if reader.position == 0 else set()  # only where the journal still has its head
         for record, partition, offset in _captured(reader, topic.name, streams, found):
@@ -267,16 +270,8 @@ def _verify_capture(pair: Pair) -> Comparison:
                 found.differ(what=differs, **where)
             else:
                 found.compared += 1
-    for partition, stream in streams.items():
-        for message in stream:
-            found.differ(what="only in the topic", partition=partition, offset=message.offset())
+    _count_rest(streams, found)
     return found
-
-
-def _records_of_new_partitions(pair: Pair, new: range) -> int:
-    topic = pair.cluster.topic(pair.url.topic)
-    first, end = pair.cluster.first_offsets(topic, new), pair.cluster.end_offsets(topic, new)
-    return sum(end[partition] - first[partition] for partition in new)
 
 
 def _captured(reader: Reader, topic: str, partitions: Iterable[int], found: Comparison) -> Iterator[tuple[Record, int, int]]:

@@ -14,8 +14,7 @@ from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.rules import Rules
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import parse, parse_topics
-from jlog.kafka.ends.topic_sink import SINK
-from jlog.kafka.ends.topic_sink import read_source_positions as read_topic_positions
+from jlog.kafka.ends.topic_sink import stored_in_topic
 from jlog.kafka.ends.topic_source import TopicSource
 from jlog.kafka.mirrors import default_subscriber, key_of
 from jlog.positions.names import Start
@@ -76,11 +75,7 @@ def source_positions_and_rules(settings: Settings, topic: str, identity: str) ->
     cluster = Cluster(settings)
     cluster.check(topic)
     rules = Rules(cluster.config(topic) if cluster.find(topic) is not None else {})
-    table = settings.names.table(topic, identity)
-    if cluster.find(table) is None:
-        return {}, rules
-    source_positions = read_topic_positions(cluster, table)
-    return {name: source_position for name, source_position in source_positions.items() if name != SINK}, rules
+    return stored_in_topic(cluster, topic, identity), rules
 
 
 def _scan(reader: Reader, rules: Rules, key: str) -> tuple[list[dict[str, Any]], int | None]:

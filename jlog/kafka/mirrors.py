@@ -6,17 +6,21 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from jlog.errors import JournalError
 from jlog.flow.engine import Flow
 from jlog.flow.journals import JournalSink, JournalSource
+from jlog.flow.journals import read_source_positions as positions_in_journal
 from jlog.flow.options import FlowOptions, nothing
 from jlog.flow.records import RecordLike
+from jlog.journal import Journal
+from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.settings import End, Settings
 from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import TopicUrl, parse, parse_topics
-from jlog.kafka.ends.circles import check_not_captured, check_not_mirrored
 from jlog.kafka.ends.messages import Key, no_key, origin_for_standby, sequence_of
+from jlog.kafka.ends.standby_source import MARK
 from jlog.kafka.ends.topic_letters import open_letters
-from jlog.kafka.ends.topic_sink import TopicSink
+from jlog.kafka.ends.topic_sink import SINK, TopicSink, read_source_positions
 from jlog.kafka.ends.topic_source import TopicSource
 from jlog.positions.names import Start
 
@@ -83,7 +87,7 @@ class Mirror(Flow):
                 partitions=partitions,
                 replication_factor=replication_factor,
                 create=create,
-                check_topic=lambda topic: check_not_captured(source.journal, topic, str(at)),
+                check_topic=lambda topic: _check_not_captured(source.journal, topic, str(at)),
                 origin=origin_for_standby if standby else sequence_of if sequence_header else None,
                 about={"key": key if isinstance(key, str) else "function", "transform": given.function is not None},
             )
@@ -123,7 +127,7 @@ class Capture(Flow):
         at = parse_topics(url)
 
         def check(source: TopicSource) -> None:
-            check_not_mirrored(source.cluster, matching_topics(source.cluster, at.topics, exclude), journal)
+            _check_not_mirrored(source.cluster, matching_topics(source.cluster, at.topics, exclude), journal)
 
         def open_source() -> TopicSource:
             about = {"transform": True} if given.function is not None else {}
@@ -177,3 +181,38 @@ def key_of(choice: str) -> Key | None:
         return next((value for header, value in record.headers if header == name), None)
 
     return from_header
+
+
+# --- Circles: a mirror and a capture that each would move what the other has moved, for ever ----------------------------
+
+
+def _check_not_captured(journal: Journal, topic: Topic, where: str) -> None:
+    """Raises JournalError where the journal has captured this very topic."""
+    stored = positions_in_journal(journal.path)
+    if MARK in stored:
+        return  # a standby that takes over goes on in the topic that it was read from
+    captured = [part for part in stored if part.rpartition("/")[0] == topic.name]
+    if any(stored[part].get("topic_id") == topic.id for part in captured):
+        raise JournalError(
+            f"{journal.path} has captured {where}: a mirror back would bring each record again, for ever. Mirror to another "
+            f"topic; or capture into a journal of its own"
+        )
+
+
+def _check_not_mirrored(cluster: Cluster, topics: Sequence[str], path: str | os.PathLike[str]) -> None:
+    """Raises JournalError where the journal is mirrored to one of these very topics. The journal need not exist."""
+    if not os.path.exists(os.path.join(path, "journal.meta")):
+        return
+    journal = Journal(path)
+    tables = {cluster.settings.names.table(name, journal.uuid): name for name in topics}
+    there = set(cluster.names())  # a user who may only capture may ask for no table by its name
+    mirrored = cluster.topics([table for table in tables if table in there])
+    found = cluster.topics([tables[table] for table in mirrored])
+    for table in mirrored:
+        sink = read_source_positions(cluster, table).get(SINK)
+        topic = found.get(tables[table])
+        if sink is not None and topic is not None and sink["topic_id"] == topic.id:
+            raise JournalError(
+                f"{journal.path} is mirrored to kafka://{cluster.settings.servers}/{topic.name}: a capture of it would bring "
+                f"each record again, for ever. Capture into a journal of its own"
+            )

@@ -1,10 +1,10 @@
-"""Finds the mirror or the capture between a journal and a topic, and its progress."""
+"""Finds the flow between a journal and a topic, its progress, and where it goes on."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from jlog.errors import JournalError
@@ -17,10 +17,14 @@ from jlog.kafka.client.clients import road
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import TopicChanged
 from jlog.kafka.client.lag import topics_lag
-from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.names import identity_of_topics
+from jlog.kafka.client.settings import Config, End, Settings
 from jlog.kafka.client.table import check_prefix, read_table, wait_until_seen
-from jlog.kafka.client.url import TopicUrl, parse
-from jlog.kafka.ends.topic_sink import SINK
+from jlog.kafka.client.topology import matches
+from jlog.kafka.client.url import TopicUrl, is_topic_url, parse, parse_topics
+from jlog.kafka.ends.topic_sink import SINK, stored_in_topic
+
+Url = str | os.PathLike[str]
 
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
 
@@ -62,14 +66,10 @@ class Pair:
 
     journal: Journal
     url: TopicUrl
-    settings: Settings
+    cluster: Cluster
     direction: str
     source_positions: SourcePosition  # the source position, and the sink's own rows
     owner: dict[str, Any]
-
-    @cached_property
-    def cluster(self) -> Cluster:
-        return Cluster(self.settings)
 
     def topic(self) -> Topic:
         """Returns the topic. Raises TopicChanged where it is not the one that records were moved to or from."""
@@ -91,18 +91,17 @@ def find_pair(
 ) -> Pair:
     """Finds the flow. Raises JournalError where nothing was ever moved between the two."""
     at = parse(url)
-    settings = Settings(at, config, config_file)
     opened = Journal(journal)
-    cluster = Cluster(settings)
+    cluster = Cluster(Settings(at, config, config_file))
     cluster.check(at.topic)
-    table = settings.names.table(at.topic, opened.uuid)
+    table = cluster.settings.names.table(at.topic, opened.uuid)
     # A user who may only capture may not ask for the table by its name.
     if table in cluster.names():
         wait_until_seen(cluster, table)
         source_positions: SourcePosition = read_table(cluster, table)
         owner = source_positions.pop(OWNER, {})
         if opened.uuid in source_positions:
-            return Pair(opened, at, settings, TO_KAFKA, source_positions, owner)
+            return Pair(opened, at, cluster, TO_KAFKA, source_positions, owner)
     prefix = f"{at.topic}/"
     source_positions = {
         name[len(prefix) :]: source_position
@@ -115,7 +114,7 @@ def find_pair(
         raise JournalError(
             f"nothing was ever mirrored between {opened.path} and {at}; `jlogtool mirror to-kafka` or `mirror from-kafka` does"
         )
-    return Pair(opened, at, settings, FROM_KAFKA, source_positions, {})
+    return Pair(opened, at, cluster, FROM_KAFKA, source_positions, {})
 
 
 def status(
@@ -124,7 +123,7 @@ def status(
     """Returns the progress of the mirror or capture between the two, which may be running. Raises JournalError where there is
     none."""
     pair = find_pair(journal, url, config, config_file)
-    common: dict[str, Any] = {"journal": pair.journal.path, "topic": str(pair.url), "road": road(pair.settings)}
+    common: dict[str, Any] = {"journal": pair.journal.path, "topic": str(pair.url), "road": road(pair.cluster.settings)}
     if pair.direction == TO_KAFKA:
         if pair.url.topic in pair.cluster.names():  # a user who may only read the table does not see it
             pair.topic()
@@ -133,8 +132,53 @@ def status(
     topic = pair.topic()
     rows = [(int(partition), row) for partition, row in pair.source_positions.items() if row["topic_id"] == topic.id]
     offsets = {partition: int(row["offset"]) for partition, row in sorted(rows)}
-    cluster = pair.cluster
     if pair.url.partition is None:  # those that were added since are captured from the first record on
         offsets |= dict.fromkeys(range(max(offsets) + 1, topic.partitions), 0)
-    lag = topics_lag(cluster, {(pair.url.topic, partition): offset for partition, offset in offsets.items()})
+    lag = topics_lag(pair.cluster, {(pair.url.topic, partition): offset for partition, offset in offsets.items()})
     return Status(FROM_KAFKA, lag=lag, offsets=offsets, **common)
+
+
+# --- Part by part ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartPosition:
+    """A part of a source position. `part` is TOPIC/PARTITION, or the path of a journal. `position` is the sequence or offset of
+    the next record, and `begin` is where the flow began."""
+
+    part: str
+    position: int
+    begin: int
+
+
+def positions(
+    source: Url, sink: Url, *, name: str | None = None, config: Config = None, config_file: str | os.PathLike[str] | None = None
+) -> list[PartPosition]:
+    """Lists where the flow between the two goes on, part by part. The flow may be running. Each end is the path of a journal or
+    the URL of a topic; a source may also be several topics or patterns. Returns nothing where nothing was ever moved.
+
+    name: of a transform from topics to a topic that has one.
+    """
+    journal = None if is_topic_url(source) else Journal(source)
+    topics = () if journal is not None else parse_topics(str(source)).topics
+    if not is_topic_url(sink):
+        stored = positions_in_journal(sink)
+    else:
+        identity = journal.uuid if journal is not None else name or identity_of_topics(topics)
+        ends: Sequence[End] = ["sink"] if journal is not None else ["sink", "source"]
+        at = parse(str(sink))
+        cluster = Cluster(Settings(at, config, config_file, ends))
+        cluster.check(at.topic)
+        stored = stored_in_topic(cluster, at.topic, identity)
+    found = []
+    for part, source_position in stored.items():
+        if journal is not None and part == journal.uuid:
+            found.append(PartPosition(journal.path, int(source_position["sequence"]), int(source_position["begin"])))
+        elif matches(part.rpartition("/")[0], topics):
+            found.append(PartPosition(part, int(source_position["offset"]), int(source_position["begin"])))
+    return sorted(found, key=_by_partition)
+
+
+def _by_partition(found: PartPosition) -> tuple[str, int]:
+    topic, _, partition = found.part.rpartition("/")
+    return topic, int(partition) if partition.isdecimal() else 0

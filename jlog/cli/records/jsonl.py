@@ -22,7 +22,7 @@ def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[RecordColumns]:
     """Yields the records of the lines that are complete. A missing field is null, and the sequence is ignored."""
     number = 0
     for lines in split_lines(pieces, name):
-        found = RecordColumns()
+        found = RecordColumns([], [], [], [])
         for line in lines:
             number += 1
             if not line.strip():
@@ -30,12 +30,12 @@ def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[RecordColumns]:
             try:
                 _add(found, json.loads(line))
             except (ValueError, RecursionError) as error:
-                if len(found):
+                if found.values:
                     yield found
                 if isinstance(error, RecursionError):
                     error = ValueError("its values are nested too deeply")
                 raise click.ClickException(f"{name}, line {number}: {error}; the lines before it are appended") from None
-        if len(found):
+        if found.values:
             yield found
 
 

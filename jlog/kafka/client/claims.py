@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import socket
 import time
-from typing import Any
-
-from confluent_kafka import KafkaError, KafkaException, Producer
 
 from jlog.errors import JournalError
-from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
-from jlog.kafka.client.errors import Fenced, as_ours, told
-from jlog.kafka.client.table import read_table
+from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.errors import Fenced
+from jlog.kafka.client.table import read_table, write_row
 
 OWNER = "owner"  # row of the table that says which instance writes
 
@@ -29,7 +25,6 @@ class Claims:
 
     def __init__(self, cluster: Cluster, table: str, where: str) -> None:
         self._cluster = cluster
-        self._settings = cluster.settings
         self._table = table
         self._where = where
         self._instance = secrets.token_hex(8)
@@ -42,29 +37,12 @@ class Claims:
             self.check()
             return
         claim = {"instance": self._instance, "host": socket.gethostname(), "pid": os.getpid(), "since": int(time.time())}
-        failed: list[Any] = []
-        # Successes are not reported (delivery.report.only.error). A timeout that is given is for the mirror's records.
-        conf = self._settings.for_producer(linger_ms=0, message_timeout_ms=round(ANSWER_SECONDS * 1000))
-        conf["on_delivery"] = lambda error, _: failed.append(error)
-        with told("the settings", self._settings):
-            producer = Producer(conf)
-        producer.produce(self._table, json.dumps(claim).encode(), OWNER.encode())
-        until = time.monotonic() + ANSWER_SECONDS
-        while producer.flush(self._cluster.stop.slice()) and time.monotonic() < until:
-            pass
-        if len(producer):
-            producer.purge()
-            raise as_ours(KafkaException(KafkaError(KafkaError._TIMED_OUT)), f"claiming table {self._table}", self._settings)
-        if failed:
-            needs = f"Write on topic {self._table}"
-            late = failed[0].code() == KafkaError._MSG_TIMED_OUT  # no broker has taken it
-            error = KafkaError(KafkaError._TIMED_OUT) if late else failed[0]
-            raise as_ours(KafkaException(error), f"claiming table {self._table}", self._settings, needs)
+        write_row(self._cluster, self._table, OWNER, claim, f"claiming table {self._table}")
         self._has_claimed = True
 
-    def check(self) -> None:
-        """Raises Fenced if the last claim is that of another instance."""
-        found = self.newer()
+    def check(self, begin: int = 0) -> None:
+        """Raises Fenced if the last claim, from this offset of the table on, is that of another instance."""
+        found = self.newer(begin)
         if found is not None:
             raise found
 
@@ -72,10 +50,8 @@ class Claims:
         """Raises Fenced if another instance has written a claim. end: of the table now. Reads only what is new since the last
         call."""
         if end > self._heard:
-            found = self.newer(self._heard)
+            self.check(self._heard)
             self._heard = end
-            if found is not None:
-                raise found
 
     def newer(self, begin: int = 0) -> JournalError | None:
         """Returns the error that says which other instance has written the last claim, from this offset of the table on; None

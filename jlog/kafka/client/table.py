@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException, Producer
+
 from jlog.errors import JournalError
-from jlog.kafka.client.cluster import COMPACTED, Cluster, Topic
-from jlog.kafka.client.errors import BrokerError
+from jlog.kafka.client.background import answer_of
+from jlog.kafka.client.cluster import ANSWER_SECONDS, COMPACTED, Cluster, Topic
+from jlog.kafka.client.errors import BrokerError, told
 from jlog.kafka.client.streams import Stream
 
 SEEN_SECONDS = 2.0
@@ -25,6 +29,31 @@ def ensure_table(cluster: Cluster, name: str, replication_factor: int | None) ->
             f"cleanup.policy={policy}; it must have 1 and compact: set it so, or delete the topic"
         )
     return topic
+
+
+def write_row(cluster: Cluster, name: str, key: str, row: object, what: str) -> None:
+    """Writes the row into the table, outside of any transaction, and returns when the brokers have it. row: None removes it.
+    what: is being done, for an error."""
+    failed: list[Any] = []
+    value = None if row is None else json.dumps(row).encode()
+    with told(what, cluster.settings, f"Write on topic {name}"):
+        # A row that is written twice is the same. To be idempotent, a producer needs a right to write to begin with, and without
+        # one it breaks instead of saying which. A time limit that the user gives is for records.
+        conf = cluster.settings.for_producer(
+            linger_ms=0, message_timeout_ms=round(ANSWER_SECONDS * 1000), enable_idempotence=False
+        )
+        # Successes are not reported (delivery.report.only.error).
+        producer = Producer({**conf, "on_delivery": lambda error, _: failed.append(error)})
+        # Otherwise the client asks for the topic's leader by itself, half a second later.
+        answer_of(partial(producer.list_topics, name, ANSWER_SECONDS), cluster.stop)
+        producer.produce(name, value, key.encode())
+        until = time.monotonic() + ANSWER_SECONDS
+        while producer.flush(cluster.stop.slice()) and time.monotonic() < until:
+            pass
+        is_late = len(producer) > 0 or (failed and failed[0].code() == KafkaError._MSG_TIMED_OUT)
+        if is_late or failed:
+            producer.purge()
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT) if is_late else failed[0])
 
 
 def check_prefix(cluster: Cluster, name: str) -> None:

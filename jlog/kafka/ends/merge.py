@@ -41,11 +41,8 @@ class MirroredBatch:
         return len(self.found)
 
     def __iter__(self) -> Iterator[NewRecord]:
-        columns = self.columns()
-        for value, key, headers, time_us in zip(
-            columns.values, columns.keys, columns.headers, columns.timestamps_us, strict=True
-        ):
-            yield NewRecord(value, key, headers or (), time_us)
+        for value, key, headers, time_us in zip(*self.columns(), strict=True):
+            yield NewRecord(value, key, headers, time_us)
 
     def columns(self) -> RecordColumns:
         messages = [found.message for found in self.found]

@@ -267,6 +267,13 @@ class TopicSink:
         self.cluster.close()
 
 
+def stored_in_topic(cluster: Cluster, topic: str, identity: str) -> SourcePosition:
+    """Returns the source position that a sink of this identity has stored beside the topic, which need not exist."""
+    table = cluster.settings.names.table(topic, identity)
+    found = read_source_positions(cluster, table) if cluster.find(table) is not None else {}
+    return {name: source_position for name, source_position in found.items() if name != SINK}
+
+
 def read_source_positions(cluster: Cluster, table: str) -> SourcePosition:
     """Returns the source position in the table, and the sink's own row."""
     return {name: row for name, row in read_table(cluster, table).items() if name != OWNER}

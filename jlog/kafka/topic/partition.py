@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jlog.errors import CheckpointNotFound, JournalClosed, PositionLost
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import TopicChanged
 from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.table import ensure_table, read_table, write_row
 from jlog.kafka.client.url import TopicUrl, parse
-from jlog.kafka.topic.checkpoints import Checkpoints
 from jlog.positions.names import Start, check_name, resolved, timestamp_us_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+class Checkpoint(NamedTuple):
+    offset: int
+    moved_us: int
 
 
 class Partition:
@@ -69,9 +76,6 @@ class Partition:
 
     # --- Positions --------------------------------------------------------------------------------------------------
 
-    def checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.cluster, self.topic, self.number)
-
     def find(self, start: Start, *, checkpoints: bool = True) -> int:
         """Returns an offset. Raises ValueError for a start that is not a position, or one beyond the end, and
         CheckpointNotFound for a name that no checkpoint has."""
@@ -98,10 +102,29 @@ class Partition:
 
     def checkpoint(self, name: str) -> int:
         check_name(name, "checkpoint")
-        there = self.checkpoints().all()
+        there = self.checkpoints()
         if name not in there:
             raise CheckpointNotFound(f"{self.url} has no checkpoint {name!r}; there: {', '.join(sorted(there)) or 'none'}")
         return there[name].offset
+
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """Returns the checkpoints of this partition. Those of an earlier topic of the same name, which was deleted, do not
+        count. They are rows of a compacted topic, and hold nothing back from retention."""
+        table = self.settings.names.checkpoints
+        found = {}
+        for key, row in (read_table(self.cluster, table) if self.cluster.find(table) is not None else {}).items():
+            topic, partition, name = json.loads(key)
+            if (topic, partition, row["topic_id"]) == (self.name, self.number, self.topic.id):
+                found[name] = Checkpoint(row["offset"], row["moved_us"])
+        return dict(sorted(found.items()))
+
+    def set_checkpoint(self, name: str, offset: int | None) -> None:
+        """Creates the checkpoint or moves it; None removes it. Returns when the brokers have that."""
+        table = self.settings.names.checkpoints
+        ensure_table(self.cluster, table, None)
+        key = json.dumps([self.name, self.number, name])
+        row = {"offset": offset, "topic_id": self.topic.id, "moved_us": int(time.time() * 1e6)}
+        write_row(self.cluster, table, key, None if offset is None else row, f"writing to topic {table}")
 
     def kept(self, offset: int) -> int:
         """Returns the offset. Raises PositionLost where retention has removed the record there."""

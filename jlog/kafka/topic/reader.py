@@ -337,7 +337,7 @@ class TopicReader(Opened):
         """Creates the checkpoint `name`, or moves it, to the position. It holds nothing back from retention."""
         check_new_name(name, "checkpoint")
         self._check_open()
-        self._partition.checkpoints().put(name, self._partition.kept(self._position))
+        self._partition.set_checkpoint(name, self._partition.kept(self._position))
 
     def rewind(self, name: str) -> None:
         """Moves position and committed back to the checkpoint `name`."""

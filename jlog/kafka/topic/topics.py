@@ -120,7 +120,7 @@ class TopicJournal:
         first, end = self._partition.first(), self._partition.end()
         return {
             name: Position(at.offset, max(0, end - max(first, at.offset)), moved_us=at.moved_us)
-            for name, at in self._partition.checkpoints().all().items()
+            for name, at in self._partition.checkpoints().items()
         }
 
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
@@ -148,11 +148,11 @@ class TopicJournal:
 
     def set_checkpoint(self, name: str, position: Start) -> None:
         check_new_name(name, "checkpoint")
-        self._partition.checkpoints().put(name, self._partition.kept(self._partition.find(position)))
+        self._partition.set_checkpoint(name, self._partition.kept(self._partition.find(position)))
 
     def remove_checkpoint(self, name: str) -> None:
         self._partition.checkpoint(name)  # raises where there is none
-        self._partition.checkpoints().remove(name)
+        self._partition.set_checkpoint(name, None)
 
     def _commit(self, name: str, offset: int) -> None:
         with closing(groups.consumer_of(self._partition, name)) as consumer:
