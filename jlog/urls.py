@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jlog.interfaces import JournalProtocol, ReaderProtocol, WriterProtocol
@@ -15,12 +13,30 @@ from jlog.system.filesystem import EMPTY, path_of_file
 from jlog.writer import Writer
 
 if TYPE_CHECKING:
-    from jlog.kafka.topic.worker import TopicWorker
+    from jlog import kafka
     from jlog.working.worker import Worker
 
 FILE, KAFKA = "file", "kafka"
 KNOWN = "file:PATH, kafka://HOST:PORT/TOPIC, or a path without a scheme"
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+
+
+class _Kafka:
+    """The module jlog.kafka, imported when it is needed. Raises ImportError where a library of the extra is missing."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            from jlog import kafka
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"kafka:// URLs need {error.name}, which is not installed: pip install 'pyjlog[kafka]'",
+                name=error.name,
+            ) from error
+        return getattr(kafka, name)
+
+
+if not TYPE_CHECKING:
+    kafka = _Kafka()
 
 
 def open_writer(url: str | os.PathLike[str], **options: Any) -> WriterProtocol:
@@ -36,10 +52,7 @@ def open_writer(url: str | os.PathLike[str], **options: Any) -> WriterProtocol:
     path = path_of(url)
     if path is not None:
         return Writer(path, **options)
-    with _kafka_needed():
-        from jlog import kafka
-
-        return kafka.TopicWriter(str(url), **options)
+    return kafka.TopicWriter(str(url), **options)
 
 
 def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **options: Any) -> ReaderProtocol:
@@ -49,22 +62,16 @@ def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **op
     path = path_of(url)
     if path is not None:
         return Reader(path, subscriber, **options)
-    with _kafka_needed():
-        from jlog import kafka
-
-        return kafka.TopicReader(str(url), subscriber, **options)
+    return kafka.TopicReader(str(url), subscriber, **options)
 
 
-def open_worker(url: str | os.PathLike[str], name: str, **options: Any) -> Worker | TopicWorker:
+def open_worker(url: str | os.PathLike[str], name: str, **options: Any) -> Worker | kafka.TopicWorker:
     """Opens a worker that shares the subscriber `name` of the journal at `url`, or the share group `name` of the Kafka topic
     there. The options are those of jlog.Worker, or those of jlog.kafka.TopicWorker. URLs and errors are those of
     open_writer."""
     path = path_of(url)
     if path is None:
-        with _kafka_needed():
-            from jlog import kafka
-
-            return kafka.TopicWorker(str(url), name, **options)
+        return kafka.TopicWorker(str(url), name, **options)
     from jlog.working.worker import Worker  # most programs do not need it
 
     return Worker(path, name, **options)
@@ -76,10 +83,7 @@ def open_journal(url: str | os.PathLike[str], *, lock_timeout: float | None = No
     path = path_of(url)
     if path is not None:
         return Journal(path, lock_timeout=lock_timeout)
-    with _kafka_needed():
-        from jlog import kafka
-
-        return kafka.TopicJournal(str(url))
+    return kafka.TopicJournal(str(url))
 
 
 def create_journal(url: str | os.PathLike[str], **options: Any) -> None:
@@ -88,10 +92,7 @@ def create_journal(url: str | os.PathLike[str], **options: Any) -> None:
     if path is not None:
         Journal.create(path, **options)
         return
-    with _kafka_needed():
-        from jlog import kafka
-
-        kafka.create_journal(str(url), **options)
+    kafka.create_journal(str(url), **options)
 
 
 def delete_journal(url: str | os.PathLike[str]) -> None:
@@ -100,18 +101,12 @@ def delete_journal(url: str | os.PathLike[str]) -> None:
     if path is not None:
         Journal.delete(path)
         return
-    with _kafka_needed():
-        from jlog import kafka
-
-        kafka.delete_journal(str(url))
+    kafka.delete_journal(str(url))
 
 
 def list_topics(url: str) -> list[str]:
     """Returns the URLs of the topics at kafka://HOST:PORT."""
-    with _kafka_needed():
-        from jlog import kafka
-
-        return kafka.list_topics(url)
+    return kafka.list_topics(url)
 
 
 def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
@@ -139,15 +134,3 @@ def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
             f"jlog.Reader, and for `jlogtool` dump, tail, info, verify and restore"
         )
     return url
-
-
-@contextmanager
-def _kafka_needed() -> Iterator[None]:
-    """Turns the error of a missing library of the extra into one that says what to install."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"kafka:// URLs need {error.name}, which is not installed: pip install 'pyjlog[kafka]'",
-            name=error.name,
-        ) from error

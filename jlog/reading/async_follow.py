@@ -52,17 +52,20 @@ class AsyncFollowIterator(AsyncFollow, AsyncIterator[Record]):
             self._waiting.give_up()
 
 
+async def in_thread(call: Callable[..., Found], *arguments: Any) -> Found:
+    """Makes the call in a thread. If the step is cancelled, it ends with the call: no later step meets it at work."""
+    work = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        work.cancelled() or work.exception()  # asyncio would log it as never retrieved
+        raise
+
+
 class AsyncAcrossIterator(AsyncAcross, AsyncIterator[Record]):
     """The iterator that Reader.follow_async() returns with `archive`."""
 
-    async def _in_thread(self, call: Callable[..., Found], *arguments: Any) -> Found:
-        """Makes the call in a thread. If the step is cancelled, it ends with the call: no later step meets it at work."""
-        work = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            while not work.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([work])
-            work.cancelled() or work.exception()  # asyncio would log it as never retrieved
-            raise
+    _in_thread = staticmethod(in_thread)

@@ -37,11 +37,10 @@ cdef extern from "kafka/notes.h" nogil:
 
 cdef class Library:
     cdef jlog_rdkafka calls
-    cdef readonly str path
 
 
 cdef class Client:
-    cdef readonly Library library
+    cdef Library library
     cdef jlog_rdkafka *calls  # those of the library
     cdef rd_kafka_t *handle  # NULL: closed
     cdef jlog_notes *notes

@@ -42,7 +42,6 @@ cdef class Library:
         cdef bytes name = path.encode("utf-8", "surrogateescape")
         if jlog_rdkafka_load(&self.calls, name, problem, sizeof(problem)) < 0:
             raise LibraryUnavailable(problem.decode("utf-8", "replace"))
-        self.path = path
 
     @property
     def version(self):

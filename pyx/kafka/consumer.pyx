@@ -192,9 +192,6 @@ cdef class Message:
     def __len__(self):
         return self.at.len
 
-    def error(self):
-        return None
-
     def value(self):
         return bytes_or_none(self.at.payload, self.at.len)
 

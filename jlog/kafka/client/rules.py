@@ -22,8 +22,7 @@ class Rules:
         if message_max_bytes is not None:
             self.max_message_bytes = min(self.max_message_bytes, int(message_max_bytes))
         self.limit_bytes = max(1_000, self.max_message_bytes - BATCH_OVERHEAD)
-        self.is_compacted = "compact" in config.get("cleanup.policy", "")
-        self.needs_key = self.is_compacted
+        self.needs_key = "compact" in config.get("cleanup.policy", "")
 
     def times_ms(self) -> tuple[int, int]:
         """Returns the earliest and the latest time that a record may have now."""
@@ -60,7 +59,7 @@ class Rules:
             )
         if config.get("message.timestamp.type") == "LogAppendTime":
             found.append("the topic gives every record a time of its own (message.timestamp.type=LogAppendTime)")
-        if self.is_compacted:
+        if self.needs_key:
             found.append("the topic is compacted: of each key only the newest record stays")
         return found
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -103,8 +103,7 @@ class Transactions:
         with told(what, self._settings):
             found = answer_of(partial(self._producer.count_partitions, self._topic, ANSWER_SECONDS), self._stop)
         if found != partitions:
-            text = f"{self._settings.servers}: {what}: not all brokers know its {partitions} partitions yet"
-            raise UnsettledBrokers(text)
+            raise UnsettledBrokers(f"{self._settings.servers}: {what}: not all brokers know its {partitions} partitions yet")
 
     def end_what_was_left(self, topics: Iterable[Topic]) -> None:
         """Ends the transaction of an earlier instance that a broker has left open although it says that it is complete
@@ -134,10 +133,8 @@ class Transactions:
         producer = self._producer
         assert producer is not None, "open() comes first"
         if not self._begun:
-            try:
+            with self.telling("beginning a transaction"):
                 producer.begin_transaction()
-            except KafkaException as error:
-                raise self.what_failed(error, "beginning a transaction") from None
             self._begun = True
         return producer
 
@@ -145,20 +142,17 @@ class Transactions:
         """Waits until the whole transaction is acknowledged. Calls `look` now and then while that takes long."""
         producer = self.begun()
         look_at = time.monotonic() + LOOK_EVERY
-        while self._flush_some(producer):
+        while True:
+            with self._producing():
+                left = producer.flush(self._stop.slice())
             self._raise_if_failed()
+            if not left:
+                return
             if time.monotonic() > look_at:
                 # While no broker can be asked, deliveries wait until one is back, or time out.
                 with suppress(Retry):
                     look()
                 look_at = time.monotonic() + LOOK_EVERY
-        self._raise_if_failed()
-
-    def _flush_some(self, producer: AnyProducer) -> int:
-        try:
-            return int(producer.flush(self._stop.slice()))
-        except KafkaException as error:  # any call may raise a fatal error
-            raise self.what_failed(error, f"producing to topic {self._topic}") from None
 
     def wait_for_room(self) -> None:
         """Waits a moment until deliveries have made room in the queue. Raises the error of a failed one."""
@@ -166,11 +160,12 @@ class Transactions:
 
     def poll(self, seconds: float) -> None:
         """Handles the reports of deliveries. Raises the error of a failed one."""
-        try:
+        with self._producing():
             self.begun().poll(seconds)
-        except KafkaException as error:
-            raise self.what_failed(error, f"producing to topic {self._topic}") from None
         self._raise_if_failed()
+
+    def _producing(self) -> AbstractContextManager[None]:
+        return self.telling(f"producing to topic {self._topic}")  # any call may raise a fatal error
 
     def commit(self) -> None:
         self._until_done(self.begun().commit_transaction, "committing a transaction")
@@ -220,15 +215,19 @@ class Transactions:
             raise self.what_failed(KafkaException(self._failure), f"producing to topic {self._failed_topic}")
 
     def _until_done(self, call: Callable[[float], Any], what: str, seconds: float = float("inf")) -> None:
-        try:
+        with self.telling(what):
             until_done(call, self._stop, seconds)
+
+    @contextmanager
+    def telling(self, what: str) -> Iterator[None]:
+        """Turns errors of the producer's calls into those that say what they mean."""
+        try:
+            yield
         except KafkaException as error:
             raise self.what_failed(error, what) from None
 
-    def what_failed(self, error: Exception, what: str) -> Exception:
+    def what_failed(self, error: KafkaException, what: str) -> Exception:
         """Returns the error to raise: Refused, Fenced, TopicChanged or BrokerError, which may be one that passes."""
-        if not isinstance(error, KafkaException):
-            return error
         if self._producer is not None and code_of(error) == KafkaError._STATE:
             with suppress(KafkaException):
                 self._producer.poll(0.1)  # hears the report of the failed delivery, if it has not come yet

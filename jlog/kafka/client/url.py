@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 SCHEME = "kafka://"
 PORT = 9092
 PORT_MAX = (1 << 16) - 1
-_SERVER = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?\Z")
+_SERVER = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _PATTERN = re.compile(r"[A-Za-z0-9._*\[\]!-]{1,249}\Z")
 
@@ -64,19 +64,12 @@ def parse_any(url: str) -> TopicUrl:
         )
     if "#" in url:
         raise ValueError(f"{_shown(url)} has a fragment; write {SCHEME}HOST:PORT/TOPIC")
-    if not all(_SERVER.match(server) and _port(server) <= PORT_MAX for server in servers.split(",")):
+    found = [_SERVER.match(server) for server in servers.split(",")]
+    if not all(server and int(server["port"] or PORT) <= PORT_MAX for server in found):
         raise ValueError(f"{_shown(url)} does not name a broker; write {SCHEME}HOST:PORT/TOPIC")
-    with_ports = ",".join(server if _has_port(server) else f"{server}:{PORT}" for server in servers.split(","))
+    with_ports = ",".join(f"{server['host']}:{server['port'] or PORT}" for server in found if server)
     topics = tuple(unquote(path).split(",")) if path else ()
     return TopicUrl(with_ports, topics, _partition(url, query))
-
-
-def _has_port(server: str) -> bool:
-    return ":" in server.rpartition("]")[2]
-
-
-def _port(server: str) -> int:
-    return int(server.rpartition(":")[2]) if _has_port(server) else PORT
 
 
 def _partition(url: str, query: str) -> int | None:

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException
-
 from jlog.flow.ends import Refuse, SourcePosition, SourcePositionChange, changed_by, difference
 from jlog.flow.options import nothing
 from jlog.flow.records import Headers, RecordLike
@@ -201,12 +199,10 @@ class TopicSink:
             sink = self._source_positions[SINK]
             source_positions = {**source_positions, SINK: {**sink, "left_out": sink["left_out"] + self.left_out}}
         self._prepared = source_positions = {**self._anew, **source_positions}
-        try:
+        with self._transactions.telling("producing positions"):
             for name, source_position in difference(self._source_positions, source_positions).items():
                 row = None if source_position is None else json.dumps(source_position).encode()
                 self._messages.produce(self._begun(), self.table, row, name.encode())
-        except KafkaException as error:
-            raise self._transactions.what_failed(error, "producing positions") from None
 
     def commit(self) -> None:
         self._transactions.flush(self._check_topic)

@@ -196,8 +196,7 @@ class TopicSource:
             raise self._find.lost_tail(topic, place, part.offset, end)
         if not self._find.skip_missing:
             self._find.checked(topic, place, part.as_position(), first, end)
-        text = f"{self._find.where(place[0])}: offset {part.offset} of partition {place[1]} is not there"
-        raise UnsettledBrokers(text)
+        raise UnsettledBrokers(f"{self._find.where(place[0])}: offset {part.offset} of partition {place[1]} is not there")
 
     def secure(self) -> None:
         """Makes sure that the records were read from the topics that exist now."""

@@ -20,6 +20,7 @@ from jlog.kafka.topic import groups
 from jlog.kafka.topic.fetch import Fetch
 from jlog.kafka.topic.partition import Opened, Partition
 from jlog.positions.names import Start, check_name, check_new_name
+from jlog.reading.async_follow import in_thread
 from jlog.reading.pace import Pace
 from jlog.record import ArrowBatch, Field, columns_of, fields_of, requested_fields, schema_of, stream_of
 from jlog.typed.codec import Decoder
@@ -271,12 +272,7 @@ class TopicReader(Opened):
         until = float("inf") if timeout is None else time.monotonic() + timeout
         while True:
             left = max(0.0, min(SLICE_SECONDS, until - time.monotonic()))
-            step = asyncio.ensure_future(asyncio.to_thread(self._wait, left))
-            try:
-                found = await asyncio.shield(step)
-            except asyncio.CancelledError:
-                await asyncio.gather(step, return_exceptions=True)
-                raise
+            found = await in_thread(self._wait, left)
             if found or time.monotonic() >= until:
                 return found
 

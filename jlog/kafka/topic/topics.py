@@ -185,20 +185,13 @@ def topic_config(
             raise ValueError(f"roll must be one of never, {', '.join(ROLL_MS)}, not {roll!r}")
         found["segment.ms"] = str(ROLL_MS[roll])
     if retention is not None:
-        found |= _retention_config(retention)
-    return found
-
-
-def _retention_config(retention: Retention) -> dict[str, str]:
-    found = {}
-    for name in ("limit_bytes", "archive"):
-        if getattr(retention, name, None) is not None:
-            raise ValueError(f"a topic has no {name}; its brokers keep retention.bytes and retention.ms")
-    max_bytes, max_age = getattr(retention, "max_bytes", None), getattr(retention, "max_age", None)
-    if max_bytes is not None:
-        found["retention.bytes"] = str(max_bytes)
-    if max_age is not None:
-        found["retention.ms"] = str(int(max_age.total_seconds() * 1000))
+        for name in ("limit_bytes", "archive"):
+            if getattr(retention, name) is not None:
+                raise ValueError(f"a topic has no {name}; its brokers keep retention.bytes and retention.ms")
+        if retention.max_bytes is not None:
+            found["retention.bytes"] = str(retention.max_bytes)
+        if retention.max_age is not None:
+            found["retention.ms"] = str(int(retention.max_age.total_seconds() * 1000))
     return found
 
 
