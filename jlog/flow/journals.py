@@ -53,10 +53,10 @@ class JournalSource:
         self._for_standby = for_standby
         self._about: dict[str, Any] = {}
         self._about_at = 0.0
-        self._journal = Journal(path)
-        self.identity = self._journal.uuid
+        self.journal = Journal(path)
+        self.identity = self.journal.uuid
         self._durable_only = durable_only and subscriber is None
-        self._tells_begin = subscriber is not None and subscriber in self._journal.subscribers()
+        self._tells_begin = subscriber is not None and subscriber in self.journal.subscribers()
         self._creates = subscriber is not None and not self._tells_begin
         self._reader = Reader(path, subscriber, start=start, durable_only=self._durable_only)
         self._subscriber = subscriber
@@ -65,20 +65,12 @@ class JournalSource:
         self._skip_missing = skip_missing
         self._on_event = on_event
 
-    @property
-    def journal(self) -> Journal:
-        return self._journal
-
-    @property
-    def position(self) -> int:
-        return self._reader.position
-
     def resume(self, source_positions: SourcePosition) -> None:
         if PROMOTED in source_positions:
             raise self._replaced(source_positions[PROMOTED])
-        source_position = source_positions.get(self._journal.uuid)
+        source_position = source_positions.get(self.journal.uuid)
         if source_position is not None:
-            check_source_position(self._journal, source_position)
+            check_source_position(self.journal, source_position)
             self._begin = int(source_position["begin"])
             self._seek(int(source_position["sequence"]))
         else:
@@ -91,8 +83,8 @@ class JournalSource:
 
     def _tell_begin(self) -> None:
         """Reports where the flow begins, if the sink may lack records before that place: it may have lost its position."""
-        if self._tells_begin and self._begin > self._journal.first_sequence:
-            path = self._journal.path
+        if self._tells_begin and self._begin > self.journal.first_sequence:
+            path = self.journal.path
             self._on_event(
                 f"{path}: the sink stores no position of this journal; going on with record {self._begin}, where subscriber "
                 f"{self._subscriber} is (`jlogtool mirror positions set {path} SINK begin` goes back to the first one left)"
@@ -103,8 +95,8 @@ class JournalSource:
         """Returns the error for a journal whose standby has taken over."""
         sequence = int(promoted["sequence"])
         return JournalError(
-            f"{self._journal.path}: its standby {promoted['journal']} on {promoted['host']} has taken over at sequence "
-            f"{sequence}; {max(0, self._journal.next_sequence - sequence)} records from there on are in this journal alone "
+            f"{self.journal.path}: its standby {promoted['journal']} on {promoted['host']} has taken over at sequence "
+            f"{sequence}; {max(0, self.journal.next_sequence - sequence)} records from there on are in this journal alone "
             f"(`jlogtool dump --from {sequence}` shows them). Move it away, and make a standby: `jlogtool mirror standby`"
         )
 
@@ -113,23 +105,23 @@ class JournalSource:
             raise self._replaced(stored[PROMOTED])
         if part is not None:
             raise ValueError(
-                f"{self._journal.path} is a journal: a position in it is a sequence, without a topic or a partition"
+                f"{self.journal.path} is a journal: a position in it is a sequence, without a topic or a partition"
             )
         self._begin = self._sequence_of(position)
         self._reader.seek(self._begin)
         return self.source_positions()
 
     def _end_now(self) -> int:
-        with Reader(self._journal.path, start="end", durable_only=self._durable_only) as reader:
+        with Reader(self.journal.path, start="end", durable_only=self._durable_only) as reader:
             return reader.position
 
     def _sequence_of(self, position: Any) -> int:
-        first, end = self._journal.first_sequence, self._journal.next_sequence
+        first, end = self.journal.first_sequence, self.journal.next_sequence
         if isinstance(position, int):
             if not first <= position <= end:
-                raise ValueError(f"{self._journal.path}: a position must be from {first} to {end}, not {position}")
+                raise ValueError(f"{self.journal.path}: a position must be from {first} to {end}, not {position}")
             return position
-        with Reader(self._journal.path, start=position) as reader:
+        with Reader(self.journal.path, start=position) as reader:
             return reader.position
 
     def _seek(self, sequence: int) -> None:
@@ -139,7 +131,7 @@ class JournalSource:
             self._pass_over(sequence, lost)
 
     def _pass_over(self, sequence: int, lost: PositionLost) -> None:
-        path, first = self._journal.path, lost.first_sequence
+        path, first = self.journal.path, lost.first_sequence
         what = f"{path}: retention has removed records {sequence} to {first - 1} before they were moved"
         if not self._skip_missing:
             raise PositionLost(
@@ -160,16 +152,16 @@ class JournalSource:
         self._reader.seek(batch[index].sequence)
 
     def source_positions(self) -> SourcePosition:
-        epoch = self._journal.epochs()[-1][0]
-        found: SourcePosition = {self._journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin}}
+        epoch = self.journal.epochs()[-1][0]
+        found: SourcePosition = {self.journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin}}
         if self._for_standby:
-            found[about_part(self._journal.uuid)] = self._about_journal()
+            found[about_part(self.journal.uuid)] = self._about_journal()
         return found
 
     def _about_journal(self) -> dict[str, Any]:
         """Returns the end, the options and the positions of the journal, as they were at most a second ago."""
         if time.monotonic() > self._about_at + ABOUT_EVERY:
-            journal = self._journal
+            journal = self.journal
             options = read_meta(journal.path).options
             subscribers = {name: at.sequence for name, at in journal.subscribers().items() if name != self._subscriber}
             checkpoints = {name: at.sequence for name, at in journal.checkpoints().items()}
@@ -194,14 +186,14 @@ class JournalSource:
         return self._end is not None and self._reader.position >= self._end
 
     def lag(self, source_positions: SourcePosition) -> Lag:
-        source_position = source_positions.get(self._journal.uuid)
-        return journal_lag(self._journal, self._begin if source_position is None else int(source_position["sequence"]))
+        source_position = source_positions.get(self.journal.uuid)
+        return journal_lag(self.journal, self._begin if source_position is None else int(source_position["sequence"]))
 
     def describe(self, record: Any) -> str:
-        return f"{self._journal.path}: record {record.sequence}"
+        return f"{self.journal.path}: record {record.sequence}"
 
     def place(self, record: Any) -> Place:
-        return self._journal.uuid, "", record.sequence
+        return self.journal.uuid, "", record.sequence
 
     def close(self) -> None:
         self._reader.close()
@@ -210,7 +202,7 @@ class JournalSource:
         self.close()
         if self._creates:
             with suppress(SubscriberNotFound, SubscriberBusy):  # another flow has begun meanwhile
-                self._journal.remove_subscriber(str(self._subscriber))
+                self.journal.remove_subscriber(str(self._subscriber))
 
 
 def about_part(uuid: str) -> str:

@@ -52,16 +52,12 @@ def calls_for(conf: Mapping[str, Any]) -> Library | None:
     return library() if are_text(conf) and mechanism != "OAUTHBEARER" else None
 
 
-def loaded_library() -> Library:
-    """Returns the calls of the library that confluent_kafka is linked with, wherever it is. Raises LibraryUnavailable."""
-    return Library(confluent_kafka.cimpl.__file__)
-
-
 @cache
 def library() -> Library | None:
-    """Returns the calls; None, and one line in the log, where they cannot be had."""
+    """Returns the calls of the library that confluent_kafka is linked with, wherever it is; None, and one line in the log,
+    where they cannot be had."""
     try:
-        return loaded_library()
+        return Library(confluent_kafka.cimpl.__file__)
     except LibraryUnavailable as error:
         LOGGER.warning("mirrors and captures use confluent_kafka for each message, which is slower: %s", error)
         return None

@@ -138,7 +138,7 @@ class Cluster:
         self._forget_client()
 
     def check(self, topic: str = KNOWN_TOPIC) -> None:
-        """Raises PassingBrokerError where no broker answers a question for this topic. Whatever a broker says of it is an answer.
+        """Raises PassingBrokerError where no broker answers a question for this topic. Whatever one says of it is an answer.
 
         A question for the cluster would need no topic. But librdkafka (at least up to 2.16) aborts the process where a broker
         that has just started knows no brokers yet: `Assertion 'rko_result' failed`."""
@@ -164,12 +164,11 @@ class Cluster:
 
     def topic(self, name: str) -> Topic:
         """Finds the topic. Raises JournalNotFound where there is none."""
-        try:
-            found = self._twice(lambda: self._described(self.ask("describe_topics", TopicCollection([name]))[name], name))
-        except JournalNotFound:
+        found = self.topics([name])
+        if name not in found:
             where = f"kafka://{self.settings.servers}/{name}"
-            raise JournalNotFound(f"{where}: there is no such topic; `jlogtool create {where}` creates it", where) from None
-        return _topic_of(name, found)
+            raise JournalNotFound(f"{where}: there is no such topic; `jlogtool create {where}` creates it", where)
+        return found[name]
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
         """Finds these topics. The result lacks those that do not exist."""
@@ -179,11 +178,9 @@ class Cluster:
         found = {}
         for name, answer in self.ask("describe_topics", TopicCollection(list(names))).items():
             with suppress(JournalNotFound):
-                found[name] = _topic_of(name, self._described(answer, name))
+                described = self.answer(answer, f"asking for topic {name}", needs=f"Describe on topic {name}")
+                found[name] = _topic_of(name, described)
         return found
-
-    def _described(self, answer: Any, name: str) -> Any:
-        return self.answer(answer, f"asking for topic {name}", needs=f"Describe on topic {name}")
 
     def names(self) -> list[str]:
         """Lists the names of all topics, without those that Kafka keeps for itself."""

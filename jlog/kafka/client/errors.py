@@ -178,12 +178,3 @@ def is_lost_tail(error: KafkaError) -> bool:
     that as a reset of the offset, and its reason only in the text."""
     reason = KafkaError(KafkaError._LOG_TRUNCATION)
     return error.code() == reason.code() or (error.code() == KafkaError._AUTO_OFFSET_RESET and reason.str() in error.str())
-
-
-def is_fenced(error: BaseException) -> bool:
-    return code_of(error) in FENCED
-
-
-def describe(error: Any) -> str:
-    """Describes the KafkaError of a message or a delivery."""
-    return str(error.str() if isinstance(error, KafkaError) else error)

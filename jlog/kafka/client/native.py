@@ -14,6 +14,7 @@ from jlog._core.kafka.consumer import Consumer, Messages
 from jlog._core.kafka.producer import Producer
 from jlog.kafka.client.errors import UNKNOWN_TOPIC, code_of
 from jlog.kafka.client.records import Event, OnCommit, OnFailure
+from jlog.kafka.client.settings import LOGGER
 
 _LEVELS = [logging.CRITICAL] * 3 + [logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG]  # of syslog
 _OF_PYTHON = frozenset(("error_cb", "logger"))  # presets of Settings that are not librdkafka's
@@ -34,19 +35,19 @@ def _texts_of(conf: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _errors_of(client: Client, logger: logging.Logger) -> Iterator[KafkaError]:
+def _errors_of(client: Client) -> Iterator[KafkaError]:
     """Logs the lines that the client has written since the last call, and yields its errors."""
     for note in client.take_notes():
         if note.code:
             yield KafkaError(note.code, note.text)
         else:
-            logger.log(_LEVELS[min(max(note.level, 0), 7)], "%s: %s", note.facility, note.text)
+            LOGGER.log(_LEVELS[min(max(note.level, 0), 7)], "%s: %s", note.facility, note.text)
 
 
 def _handing_on(call: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """Returns a call of the producer that also hands on what the client has said meanwhile."""
 
-    def calling(self: NativeProducer, *arguments: P.args, **named: P.kwargs) -> T:
+    def calling(self: NativeProducer, /, *arguments: P.args, **named: P.kwargs) -> T:
         try:
             return call(self, *arguments, **named)
         finally:
@@ -60,7 +61,6 @@ class NativeProducer(Producer):
 
     def __init__(self, library: Library, conf: Mapping[str, Any], on_failure: OnFailure) -> None:
         self._on_error: Callable[[KafkaError], None] = conf["error_cb"]
-        self._logger: logging.Logger = conf["logger"]
         self._on_failure = on_failure
         super().__init__(library, _texts_of(conf))
 
@@ -89,7 +89,7 @@ class NativeProducer(Producer):
             self.forget_failure()
             self._on_failure(KafkaError(failure.code), failure.topic, failure.sequence)
         fatal = None
-        for error in _errors_of(self, self._logger):
+        for error in _errors_of(self):
             if error.code() == KafkaError._FATAL:
                 fatal = self.fatal_error()
             else:
@@ -103,7 +103,6 @@ class NativeConsumer(Consumer):
 
     def __init__(self, library: Library, conf: Mapping[str, Any], on_commit: OnCommit) -> None:
         self._on_error: Callable[[KafkaError], None] = conf["error_cb"]
-        self._logger: logging.Logger = conf["logger"]
         self._on_commit = on_commit
         self._told_commit_error = 0
         super().__init__(library, _texts_of(conf))
@@ -118,7 +117,7 @@ class NativeConsumer(Consumer):
 
     def _hand_on(self) -> None:
         """Hands on what the client has said meanwhile."""
-        for error in _errors_of(self, self._logger):
+        for error in _errors_of(self):
             self._on_error(error)
         code = self.commit_error
         if code != self._told_commit_error:

@@ -37,8 +37,8 @@ def write_row(cluster: Cluster, name: str, key: str, row: object, what: str) -> 
     failed: list[Any] = []
     value = None if row is None else json.dumps(row).encode()
     with told(what, cluster.settings, f"Write on topic {name}"):
-        # A row that is written twice is the same. To be idempotent, a producer needs a right to write to begin with, and without
-        # one it breaks instead of saying which. A time limit that the user gives is for records.
+        # A row that is written twice is the same. To be idempotent, a producer needs a right to write to begin with, and
+        # without one it breaks instead of saying which. A time limit that the user gives is for records.
         conf = cluster.settings.for_producer(
             linger_ms=0, message_timeout_ms=round(ANSWER_SECONDS * 1000), enable_idempotence=False
         )

@@ -18,14 +18,13 @@ from jlog.kafka.client.claims import Claims
 from jlog.kafka.client.clients import AnyProducer, open_producer
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster, Topic
 from jlog.kafka.client.errors import (
+    FENCED,
     REFUSED,
     UNKNOWN_TOPIC,
     PassingBrokerError,
     UnsettledBrokers,
     as_ours,
     code_of,
-    describe,
-    is_fenced,
     told,
     until_done,
 )
@@ -233,15 +232,15 @@ class Transactions:
                 self._producer.poll(0.1)  # hears the report of the failed delivery, if it has not come yet
             if self._failure is None:
                 error = self._why_broken(error)
-        if self._failure is not None and not is_fenced(error):
+        if self._failure is not None and code_of(error) not in FENCED:
             error = KafkaException(self._failure)  # the reason; the error of the transaction only says that it must be aborted
         code = code_of(error)
         topic = self._topic if self._failure is None else self._failed_topic
-        if is_fenced(error):
+        if code in FENCED:
             return self._fenced(code)
         if code in REFUSED:
             at = None if self._refused is None or topic != self._topic else RecordAt(self._refused)
-            return Refused(f"{describe(error.args[0])} (topic {topic})", at)
+            return Refused(f"{error.args[0].str()} (topic {topic})", at)
         if code in LATE:
             text = f"{self._settings.servers}: {what}: {self._cluster.why_late(topic)}"
             return PassingBrokerError(text, code)
@@ -259,7 +258,7 @@ class Transactions:
             self._check_topic(topic)
         except JournalError as changed:
             return changed
-        text = f"{self._settings.servers}: {what}: {describe(error.args[0])}, and not all brokers know topic {topic} yet"
+        text = f"{self._settings.servers}: {what}: {error.args[0].str()}, and not all brokers know topic {topic} yet"
         return UnsettledBrokers(text, code_of(error))
 
     def _why_broken(self, error: KafkaException) -> KafkaException:

@@ -14,7 +14,7 @@ from jlog.flow.ends import Refuse, Refused
 from jlog.flow.normal import as_bytes
 from jlog.flow.records import Headers, RecordLike
 from jlog.kafka.client.clients import AnyProducer
-from jlog.kafka.client.errors import REFUSED, code_of, describe
+from jlog.kafka.client.errors import REFUSED, code_of
 from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP
 from jlog.kafka.client.native import NativeProducer
 from jlog.kafka.client.rules import Rules, overhead_bytes_of
@@ -133,7 +133,7 @@ class Messages:
             elif code == NOT_PLAIN or code in REFUSED:
                 index = sending.index
                 record = batch[index]
-                reason = self._why_not(record, rules) if code == NOT_PLAIN else describe(KafkaError(code))
+                reason = self._why_not(record, rules) if code == NOT_PLAIN else str(KafkaError(code).str())
                 if not refuse(index, record, reason):
                     break
                 sending.skip()
@@ -154,7 +154,7 @@ class Messages:
         except KafkaException as error:
             if code_of(error) not in REFUSED:
                 raise self.transactions.what_failed(error, "producing") from None
-            return describe(error.args[0])
+            return str(error.args[0].str())
         return ""
 
     def produce(self, producer: AnyProducer, *message: Any) -> None:

@@ -141,8 +141,8 @@ class Parts:
         first, end = self._cluster.first_of(places), self._cluster.ends_of(places)
         found: dict[PartitionName, Part] = {}
         for topic in topics:
-            of = {number: (first[topic.name, number], end[topic.name, number]) for number in self.readable(topic)}
-            found |= self._find_of(topic, of, stored) | self._without_leader(topic, stored)
+            first_of, end_of = ({number: at[topic.name, number] for number in self.readable(topic)} for at in (first, end))
+            found |= self._find_of(topic, first_of, end_of, stored) | self._without_leader(topic, stored)
         return found, end
 
     def readable(self, topic: Topic) -> list[int]:
@@ -157,7 +157,9 @@ class Parts:
         these begin cannot be asked."""
         numbers, known = self.leaderless(topic), self._stored(topic, stored)
         if numbers and not known:
-            raise UnsettledBrokers(f"{self.where(topic.name)}: {without_leader(topic.name, numbers)}, so where it begins is not known")
+            raise UnsettledBrokers(
+                f"{self.where(topic.name)}: {without_leader(topic.name, numbers)}, so where it begins is not known"
+            )
         found: dict[PartitionName, Part] = {}
         for number in known.keys() & set(numbers):
             position = known[number]
@@ -171,20 +173,21 @@ class Parts:
         names = {number: f"{topic.name}/{number}" for number in self._partitions(topic)}
         return {number: stored[name] for number, name in names.items() if name in stored}
 
-    def _find_of(self, topic: Topic, of: Mapping[int, tuple[int, int]], stored: SourcePosition) -> dict[PartitionName, Part]:
-        """Finds where these partitions go on. of: the first offset and the end of each."""
+    def _find_of(
+        self, topic: Topic, first: dict[int, int], end: dict[int, int], stored: SourcePosition
+    ) -> dict[PartitionName, Part]:
+        """Finds where the partitions with these first offsets and ends go on."""
         known = self._stored(topic, stored)
-        first, end = ({number: offsets[at] for number, offsets in of.items()} for at in (0, 1))
         begin = self._begin(topic, first, end, "begin" if known else self._start)
         found: dict[PartitionName, Part] = {}
-        for number in of:
+        for number, first_offset in first.items():
             position = known.get(number)
             place = topic.name, number
             if position is not None:
-                offset = self.checked(topic, place, position, first[number], end[number])
-                found[place] = Part.of(topic, position, offset, first[number])
+                offset = self.checked(topic, place, position, first_offset, end[number])
+                found[place] = Part.of(topic, position, offset, first_offset)
             elif known and number > max(known):  # it was added since, and nothing of it was read
-                found[place] = Part(topic, 0, self._from_the_first(place, first[number]))
+                found[place] = Part(topic, 0, self._from_the_first(place, first_offset))
             else:
                 found[place] = Part(topic, begin[number], begin[number])
         return found

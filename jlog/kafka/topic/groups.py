@@ -189,7 +189,6 @@ class Registration:
         self._joined = False
         self._lost = False
         self._closing = False
-        self._thread: threading.Thread | None = None
         if _members(partition, self._group):
             raise busy(partition, name, " Reader")
         conf = partition.settings.for_consumer(
@@ -241,6 +240,5 @@ class Registration:
 
     def close(self) -> None:
         self._closing = True
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
         self._consumer.close()
