@@ -7,13 +7,21 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
+from jlog._core.segments.index import index_content
 from jlog._core.segments.segment import index_name, segment_name
-from jlog.archive.indexes import index_is_damaged, index_of
+from jlog.archive.indexes import index_is_damaged
 from jlog.archive.local_copy import LocalCopy
-from jlog.archive.manifest import MANIFEST_BYTES_MAX, ArchivedSegment, describe, from_json, is_whole, manifest_name
+from jlog.archive.manifest import (
+    MANIFEST_BYTES_MAX,
+    ArchivedSegment,
+    describe,
+    from_json,
+    gaps_between,
+    is_whole,
+    manifest_name,
+)
 from jlog.archive.places import MANIFEST, META, find, folder_of
 from jlog.archive.store import PART, ArchiveFolder
 from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
@@ -39,7 +47,7 @@ class Archive:
 
     def __init__(self, url: str, *, journal: str | None = None) -> None:
         self._names: dict[str, int | None] = {}
-        self._sorted: tuple[dict[str, int | None], list[int]] = self._names, []  # the segments among these names
+        self._numbers: list[int] = []  # first sequences of the segments among these names, sorted
         self._known: dict[int, ArchivedSegment] = {}
         self._path = journal or ""  # store() is called only where a journal is given
         self._read_back: set[ArchivedSegment] = set()
@@ -48,37 +56,33 @@ class Archive:
         self._is_listed = False
         if journal is not None:
             uuid = read_meta(journal).uuid
-            self._folder = folder_of(url, journal, uuid)
+            self.folder = folder_of(url, journal, uuid)
             self._uuid = uuid
             return
         if url.lower().startswith("kafka:"):
             raise JournalError(f"{url} is a Kafka topic, not an archive; read it with jlog.open_reader")
         if not is_url(url):
             raise ValueError(f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}")
-        self._folder, self._names = find(ArchiveFolder(url))
-        numbers = self.listed()
-        if not numbers:
+        self.folder, names = find(ArchiveFolder(url))
+        self._note_all(names)
+        if not self._numbers:
             raise self._empty()
-        self._uuid = bytes.fromhex(self.described(numbers[:1])[0].uuid)
+        self._uuid = bytes.fromhex(self.described(self._numbers[:1])[0].uuid)
 
     def __repr__(self) -> str:
         return f"<jlog.archive.Archive {self.url!r}>"
 
     @property
     def url(self) -> str:
-        return self._folder.url
+        return self.folder.url
 
     @property
     def uuid(self) -> str:
         return self._uuid.hex()
 
-    @property
-    def folder(self) -> ArchiveFolder:
-        return self._folder
-
     def meta(self) -> Meta:
         """Returns the journal's Meta, as it was when it archived last."""
-        return parse_meta(self._folder.read([META], BYTES_MAX)[0], self._folder.url_of(META))
+        return parse_meta(self.folder.read([META], BYTES_MAX)[0], self.folder.url_of(META))
 
     # --- Contents ---------------------------------------------------------------------------------------------------
 
@@ -91,7 +95,7 @@ class Archive:
         It lists nothing, since that takes long in a large archive. A segment after a gap is found only by a new listing."""
         while numbers := self.listed():
             (last,) = self.described(numbers[-1:])
-            content = self._folder.read_if_there(manifest_name(last.end_sequence), MANIFEST_BYTES_MAX) if last.records else None
+            content = self.folder.read_if_there(manifest_name(last.end_sequence), MANIFEST_BYTES_MAX) if last.records else None
             if content is None:
                 break
             self._note(manifest_name(last.end_sequence), len(content))
@@ -106,24 +110,24 @@ class Archive:
 
     def numbers(self) -> list[int]:
         """Lists the archive, and returns the first sequences of the segments that are there as a whole."""
-        self._names, self._is_listed = self._folder.sizes(), True
+        self._note_all(self.folder.sizes())
         self._parts = [name for name in self._names if name.endswith(PART)]
-        return self.listed()
+        self._is_listed = True
+        return self._numbers
+
+    def listed(self) -> list[int]:
+        """Returns the first sequences of the segments that were there when the archive was listed last."""
+        return self._numbers
+
+    def _note_all(self, names: dict[str, int | None]) -> None:
+        self._names, self._numbers = names, sorted(int(match[1]) for match in map(MANIFEST.match, names) if match)
 
     def _note(self, name: str, size: int) -> None:
         """Notes a file that is there now, so that a run of many segments lists the archive once."""
         match = None if name in self._names else MANIFEST.match(name)
-        if match and self._sorted[0] is self._names:
-            insort(self._sorted[1], int(match[1]))
+        if match:
+            insort(self._numbers, int(match[1]))
         self._names[name] = size
-
-    def listed(self) -> list[int]:
-        """Returns the first sequences of the segments that were there when the archive was listed last."""
-        names, numbers = self._sorted
-        if names is not self._names:
-            numbers = sorted(int(match[1]) for match in map(MANIFEST.match, self._names) if match)
-            self._sorted = self._names, numbers
-        return numbers
 
     def described(self, numbers: list[int], contents: list[bytes] | None = None) -> list[ArchivedSegment]:
         """Returns the segments with these first sequences. The description of each is read once, a request each. `contents`:
@@ -131,12 +135,12 @@ class Archive:
         unknown = [number for number in numbers if number not in self._known]
         if unknown:
             names = [manifest_name(number) for number in unknown]
-            contents = contents or self._folder.read(names, MANIFEST_BYTES_MAX)
+            contents = contents or self.folder.read(names, MANIFEST_BYTES_MAX)
             for number, name, content in zip(unknown, names, contents, strict=True):
-                path = self._folder.url_of(segment_name(number))
-                self._known[number] = from_json(content, self._folder.url_of(name), path)
+                path = self.folder.url_of(segment_name(number))
+                self._known[number] = from_json(content, self.folder.url_of(name), path)
                 if self._known[number].first_sequence != number:
-                    raise CorruptJournal(self._folder.url_of(name), 0, "it describes another segment than its name says")
+                    raise CorruptJournal(self.folder.url_of(name), 0, "it describes another segment than its name says")
         return [self._known[number] for number in numbers]
 
     @property
@@ -160,11 +164,7 @@ class Archive:
 
     def gaps(self) -> list[tuple[int, int]]:
         """Returns the gaps: first sequence and next sequence of each range of sequences that have no record and never will."""
-        return [
-            (before.end_sequence, segment.first_sequence)
-            for before, segment in pairwise(self.segments())
-            if segment.follows(before) and before.end_sequence < segment.first_sequence
-        ]
+        return gaps_between(self.segments())
 
     def find(self, time: datetime) -> int:
         """Returns the sequence of the first record at or after `time`, or the end where all records are earlier."""
@@ -177,7 +177,7 @@ class Archive:
         timestamp_us = timestamp_us_of(time)
         for segment in segments:
             if segment.max_timestamp_us is not None and segment.max_timestamp_us >= timestamp_us:
-                with LocalCopy(self._folder, segment) as copy:
+                with LocalCopy(self.folder, segment) as copy:
                     found = copy.find_time(timestamp_us)
                 if found < segment.end_sequence:
                     return found
@@ -210,8 +210,8 @@ class Archive:
             reason = self._problem(segment)
             if reason is not None:
                 found.append(Damage(segment.path, 0, reason, segment.first_sequence, segment.records))
-            elif index_is_damaged(self._folder, segment):
-                path = self._folder.url_of(index_name(segment.first_sequence))
+            elif index_is_damaged(self.folder, segment):
+                path = self.folder.url_of(index_name(segment.first_sequence))
                 found.append(Damage(path, 0, NO_INDEX, segment.first_sequence, 0))
             before = segment
         return found
@@ -219,7 +219,7 @@ class Archive:
     def _problem(self, segment: ArchivedSegment) -> str | None:
         if segment.name not in self._names:
             return "the file is missing"
-        if not is_whole(segment, *self._folder.size_and_crc(segment.name)):
+        if not is_whole(segment, *self.folder.size_and_crc(segment.name)):
             return "it is not what was archived"
         return None if segment.sound else "it was damaged before it was archived"
 
@@ -274,15 +274,14 @@ class Archive:
         """Copies a sealed segment here, and reads it back. A segment that is here already, whole and the same, is only read
         back. On return it is safe to remove from the journal. Raises FileNotFoundError where it was removed meanwhile."""
         self._claim()
-        wanted = describe(segment, read_meta(self._path), self._folder.url_of(os.path.basename(segment.path)))
-        index = index_of(segment, wanted)
+        wanted, index = describe(segment, read_meta(self._path), self.folder.url_of(os.path.basename(segment.path)))
         known = self._known_as(wanted)
         if known is not None and (known.size_bytes, known.crc32c) != (wanted.size_bytes, wanted.crc32c):
             raise self._other_copy(known)
         if not self._holds(wanted):
             self._read_back.discard(wanted)
             try:
-                self._folder.put(segment.path, wanted.name, progress)
+                self.folder.put(segment.path, wanted.name, progress)
             except JournalError:
                 os.stat(segment.path)
                 # Another process may have been first, and have removed this upload as that of a killed one.
@@ -297,13 +296,13 @@ class Archive:
                 )
         index_file, manifest = index_name(wanted.first_sequence), manifest_name(wanted.first_sequence)
         if index is not None:
-            self._store_index(index_file, index)
+            self._store_index(index_file, index_content(index, wanted.first_sequence, self._uuid))
         if known is None:
             self._put_small(wanted.to_json(), manifest)
             self._known[wanted.first_sequence] = wanted
             self._note(manifest, len(wanted.to_json()))
         for name in (wanted.name, index_file, manifest):
-            self._folder.discard_parts(name, self._parts)
+            self.folder.discard_parts(name, self._parts)
 
     def _holds(self, wanted: ArchivedSegment) -> bool:
         """Says whether the archived file is whole. It is read back once."""
@@ -311,7 +310,7 @@ class Archive:
             return False
         if wanted in self._read_back:
             return True
-        found = is_whole(wanted, *self._folder.size_and_crc(wanted.name))
+        found = is_whole(wanted, *self.folder.size_and_crc(wanted.name))
         if found:
             self._read_back.add(wanted)
         return found
@@ -319,15 +318,15 @@ class Archive:
     def _store_index(self, name: str, content: bytes) -> None:
         """Stores the index, unless it is there already. It has a checksum of its own, and is not read back."""
         is_there = self._names.get(name) == len(content)
-        if not is_there or self._folder.read_if_there(name, len(content)) != content:
+        if not is_there or self.folder.read_if_there(name, len(content)) != content:
             self._put_small(content, name)
 
     def _put_small(self, content: bytes, name: str) -> None:
         try:
-            self._folder.put_bytes(content, name)
+            self.folder.put_bytes(content, name)
         except JournalError:
             # Another process may have been first, and have removed this upload as that of a killed one.
-            if self._folder.read_if_there(name, len(content)) != content:
+            if self.folder.read_if_there(name, len(content)) != content:
                 raise
 
     def has(self, segments: Iterable[Segment]) -> list[bool]:
@@ -345,17 +344,17 @@ class Archive:
             return
         ours = read_meta(self._path)
         content = read_small(os.path.join(self._path, NAME), BYTES_MAX)
-        if META in self._folder.sizes():
-            there = self._folder.read([META], BYTES_MAX)[0]
-            if parse_meta(there, self._folder.url_of(META)).epochs != ours.epochs:
+        if META in self.folder.sizes():
+            there = self.folder.read([META], BYTES_MAX)[0]
+            if parse_meta(there, self.folder.url_of(META)).epochs != ours.epochs:
                 raise JournalError(
                     f"{self.url} is the archive of another copy of this journal: {self._path} was copied, restored or "
                     "repaired since. Give it an archive of its own; or, if this journal replaces the other copy, remove "
-                    f"{self._folder.url_of(META)}"
+                    f"{self.folder.url_of(META)}"
                 )
             self._claimed = there == content
         if not self._claimed:
-            self._folder.put_bytes(content, META)
+            self.folder.put_bytes(content, META)
             self._claimed = True
 
     def _known_as(self, wanted: ArchivedSegment) -> ArchivedSegment | None:

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
-from jlog._core.segments.index import SparseIndex, build_index, index_bytes_max, index_content, parse_index
+from jlog._core.segments.index import SparseIndex, index_bytes_max, parse_index
 from jlog._core.segments.segment import index_name
 from jlog.archive.manifest import ArchivedSegment
 from jlog.archive.store import ArchiveFolder
 from jlog.errors import UnsupportedFormat
 from jlog.positions.start import Range, joined
-from jlog.storage.segments import Segment
-
-
-def index_of(segment: Segment, archived: ArchivedSegment) -> bytes | None:
-    """Returns the content of the index of a journal's segment, made of its blocks; None where they are damaged. Raises
-    FileNotFoundError where the segment has been removed."""
-    if not archived.sound:
-        return None
-    uuid = bytes.fromhex(archived.uuid)
-    index = build_index(os.path.dirname(segment.path), segment.first_sequence, uuid, archived.size_bytes)
-    return index_content(index, segment.first_sequence, uuid)
 
 
 def fetch_index(folder: ArchiveFolder, segment: ArchivedSegment) -> SparseIndex | None:

@@ -13,8 +13,7 @@ import stat
 import time
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import BoundsFile
@@ -191,13 +190,15 @@ class LocalCopy:
 
     def find_time(self, timestamp_us: int) -> int:
         """Returns the sequence of the first record at or after this time, or the end of the segment where all are earlier."""
-        with self.naming_the_archive():
-            if self._index is not None:
-                with suppress(CorruptJournal):
-                    return self._find_time(self._index, timestamp_us)
-            if self._index is not None:
-                self.fetch_whole()
+        if self._index is not None:
+            with suppress(CorruptJournal):
+                return self._find_time(self._index, timestamp_us)
+        if self._index is not None:
+            self.fetch_whole()
+        try:
             return find_time(self.path, self.meta, timestamp_us)
+        except CorruptJournal as error:
+            raise self.named(error) from None
 
     def _find_time(self, index: SparseIndex, timestamp_us: int) -> int:
         """Does the same in an index and the blocks that it leads to."""
@@ -213,15 +214,8 @@ class LocalCopy:
             sequence = found
         return sequence
 
-    @contextmanager
-    def naming_the_archive(self) -> Iterator[None]:
-        """Names the archive's file in the error of a damage that is found here."""
-        try:
-            yield
-        except CorruptJournal as error:
-            raise self.named(error) from None
-
     def named(self, error: CorruptJournal) -> CorruptJournal:
+        """Returns the error of a damage that is found here with the name of the archive's file."""
         return CorruptJournal(self.segment.path, error.offset, error.reason)
 
     def close(self) -> None:

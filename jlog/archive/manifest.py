@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from jlog._core.format.checksum import crc32c
 from jlog._core.format.constants import NONE, NUMBER_MAX, SEGMENT_HEADER_BYTES
-from jlog._core.segments.index import NO_TIME, build_index
+from jlog._core.segments.index import NO_TIME, SparseIndex, build_index
 from jlog._core.segments.segment import Block, SegmentFile, segment_name
 from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog.storage.damage import open_segment
 from jlog.storage.meta import Meta, check_uuid, parse_json, whole_number
-from jlog.storage.segments import Segment, first_time_of, last_time_of, time_of
+from jlog.storage.segments import Segment, first_time_of, last_time_of
+from jlog.system.clock import time_of
 
 FORMAT = 1
 MANIFEST_BYTES_MAX = 64 << 10
@@ -77,6 +82,15 @@ class ArchivedSegment:
         return json.dumps(content, indent=1).encode() + b"\n"
 
 
+def gaps_between(segments: Iterable[ArchivedSegment]) -> list[tuple[int, int]]:
+    """Returns first sequence and next sequence of each gap between segments that follow each other."""
+    return [
+        (before.end_sequence, segment.first_sequence)
+        for before, segment in pairwise(segments)
+        if segment.follows(before) and before.end_sequence < segment.first_sequence
+    ]
+
+
 def from_json(content: bytes, name: str, segment_path: str) -> ArchivedSegment:
     """Parses a manifest; `name` is the file that errors name."""
     try:
@@ -112,43 +126,38 @@ def _check_fields(found: dict[str, Any]) -> None:
             whole_number(found, name, low, high)
 
 
-def describe(segment: Segment, meta: Meta, path: str) -> ArchivedSegment:
-    """Creates the description of a sealed segment; `path` is its future URL. Raises FileNotFoundError where it has been
-    removed."""
-    directory = os.path.dirname(segment.path)
-    header: SegmentFile | None = None
-    try:
-        header = SegmentFile(directory, segment.first_sequence, meta.uuid)
-    except CorruptJournal:
-        file = SegmentFile(directory, segment.first_sequence, meta.uuid, check_header=False)
-    else:
-        file = header
-    size, crc = file_size_and_crc(file.fileno(), segment.size_bytes)
-    end, sequence, blocks, latest_us = _walk(file)
-    sound = header is not None and (end, sequence, size) == (segment.size_bytes, segment.end_sequence, segment.size_bytes)
-    times_us = _times(file, blocks)
-    file.close()
-    is_first = header is None or header.previous_segment == NONE
-    return ArchivedSegment(
+def describe(segment: Segment, meta: Meta, path: str) -> tuple[ArchivedSegment, SparseIndex | None]:
+    """Creates the description of a sealed segment, whose future URL is `path`, and its index; None in place of that where the
+    segment is damaged. Raises FileNotFoundError where it has been removed."""
+    directory, first = os.path.dirname(segment.path), segment.first_sequence
+    file, damage = open_segment(directory, first, meta.uuid)
+    with closing(file):
+        size, crc = file_size_and_crc(file.fileno(), segment.size_bytes)
+        end, sequence, blocks, latest_us = _walk(file)
+        first_us, last_us = _times(file, blocks)
+    sound = damage is None and (end, sequence, size) == (segment.size_bytes, segment.end_sequence, segment.size_bytes)
+    index = build_index(directory, first, meta.uuid, size) if sound else None
+    is_first = damage is not None or file.previous_segment == NONE
+    described = ArchivedSegment(
         path=path,
         uuid=meta.uuid.hex(),
-        first_sequence=segment.first_sequence,
+        first_sequence=first,
         end_sequence=segment.end_sequence,
         size_bytes=size,
         crc32c=f"{crc:08x}",
-        epoch=None if header is None else header.epoch,
-        previous_segment=None if is_first or header is None else header.previous_segment,
-        previous_end_sequence=None if is_first or header is None else header.previous_end_sequence,
-        first_timestamp_us=times_us[0],
-        last_timestamp_us=times_us[1],
+        epoch=None if damage is not None else file.epoch,
+        previous_segment=None if is_first else file.previous_segment,
+        previous_end_sequence=None if is_first else file.previous_end_sequence,
+        first_timestamp_us=first_us,
+        last_timestamp_us=last_us,
         max_timestamp_us=latest_us,
         sound=sound,
-        earliest_timestamp_us=_earliest_us(directory, segment.first_sequence, meta, size) if sound else None,
+        earliest_timestamp_us=None if index is None else _earliest_us(index),
     )
+    return described, index
 
 
-def _earliest_us(directory: str, segment: int, meta: Meta, size: int) -> int | None:
-    index = build_index(directory, segment, meta.uuid, size)
+def _earliest_us(index: SparseIndex) -> int | None:
     return None if index.earliest is None or index.earliest[0] == NO_TIME else index.earliest[0]
 
 

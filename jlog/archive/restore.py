@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from itertools import pairwise
 
 from jlog._core.format.constants import RESERVATION_STRIDE
@@ -111,14 +112,9 @@ def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
     )
     file.close()
     create_segment(work, end, start)
-    bounds_path = os.path.join(work, "bounds")
-    BoundsFile.create(bounds_path, meta.uuid, end + RESERVATION_STRIDE, (end, len(start), end))
-    lock_file = LockFile(os.path.join(work, "lock"), create=True)
-    bounds = BoundsFile(bounds_path, meta.uuid, lock_file)
-    try:
+    place, first = (end, len(start), end), segments[0].first_sequence
+    bounds = os.path.join(work, "bounds")
+    BoundsFile.create(bounds, meta.uuid, end + RESERVATION_STRIDE, place, first_sequence=first, mark=place)
+    with closing(LockFile(os.path.join(work, "lock"), create=True)) as lock_file:
         share_lock(work, lock_file)
-        bounds.update(first_sequence=segments[0].first_sequence, mark=(end, len(start), end), durable=True)
-    finally:
-        bounds.close()
-        lock_file.close()
     write_meta(work, meta)

@@ -218,10 +218,8 @@ class ArchiveFolder:
         sync_directory(self._root)
 
     def _discard(self, name: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             self._fs.rm_file(self._path(name))
-        except FileNotFoundError:
-            return
 
 
 def _open(url: str) -> tuple[Any, str]:

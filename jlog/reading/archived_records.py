@@ -48,7 +48,12 @@ class ArchivedRecords:
         else:
             self.path = journal_path(path)
             self._meta = read_meta(self.path)
-            self._archive = _archive_of(self.path, archive)
+            found = archive_of(self.path, archive)
+            if found is None:
+                raise JournalError(
+                    f"{self.path} has no archive; give the URL of an earlier one, archive='file:///…', or leave archive out"
+                )
+            self._archive = found
             self._live = Cursor(HeldPath(self.path), self._meta.uuid, durable_only=durable_only)
         self.cursor = ArchiveCursor(self._archive, self._live)
         self.gaps = ArchiveGaps(self.path, self._meta.uuid, self._archive, self._live is not None)
@@ -129,13 +134,6 @@ class ArchivedRecords:
 
     def close(self) -> None:
         """All that it holds is its cursor's."""
-
-
-def _archive_of(path: str, archive: bool | str) -> Archive:
-    found = archive_of(path, archive)
-    if found is None:
-        raise JournalError(f"{path} has no archive; give the URL of an earlier one, archive='file:///…', or leave archive out")
-    return found
 
 
 class ArchiveGaps(Gaps):

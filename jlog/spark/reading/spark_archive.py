@@ -6,11 +6,11 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import jlog
 from jlog.archive import Archive, ArchivedSegment
+from jlog.archive.manifest import gaps_between
 from jlog.archive.store import ArchiveFolder
 from jlog.errors import JournalNotFound
 from jlog.reading.archived_records import ArchivedRecords
@@ -134,11 +134,7 @@ class SparkArchive:
 
     def gaps(self, start: int, end: int) -> set[tuple[int, int]]:
         """Returns the gaps between archived segments that reach into this range: first sequence and next sequence of each."""
-        return {
-            (before.end_sequence, segment.first_sequence)
-            for before, segment in pairwise(self._around(start, end, after=1))
-            if segment.follows(before) and before.end_sequence < segment.first_sequence
-        }
+        return set(gaps_between(self._around(start, end, after=1)))
 
     # --- Offsets of streams -------------------------------------------------------------------------------------------
 
@@ -168,7 +164,7 @@ class TaskArchive(Archive):
         self._known = {segment.first_sequence: segment for segment in segments}
         first = next(iter(self._known.values()))
         self._names: dict[str, int | None] = {}
-        self._folder = ArchiveFolder(first.path.rpartition("/")[0])
+        self.folder = ArchiveFolder(first.path.rpartition("/")[0])
         self._uuid = bytes.fromhex(first.uuid)
 
     def numbers(self) -> list[int]:
