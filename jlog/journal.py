@@ -16,7 +16,7 @@ from jlog.care.backup import backup
 from jlog.care.cleaning import archive_of, archive_sealed, clean, clean_if_free, roll_if_due
 from jlog.care.clock import ahead_seconds
 from jlog.care.deletion import delete
-from jlog.care.standing import standing_positions
+from jlog.care.standing import standing_positions, with_held_bytes
 from jlog.care.verify import Progress, Report, segment_ends, verify
 from jlog.errors import JournalError, SubscriberExists
 from jlog.html import SHOWN_ROWS, ends, records_table, table, time_text
@@ -33,7 +33,7 @@ from jlog.options import (
 )
 from jlog.positions import owners, position_files, work_files
 from jlog.positions.names import Start, check_name, timestamp_us_of
-from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, PositionFile
+from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position
 from jlog.positions.start import find_start, find_time
 from jlog.reading.reader import Reader
 from jlog.storage.attaching import attached
@@ -216,7 +216,10 @@ class Journal:
     def _positions(self, kind: str, names: Collection[str] | None) -> dict[str, Position]:
         if names is not None and (isinstance(names, str) or not all(isinstance(name, str) for name in names)):
             raise TypeError(f"names must be a list of str, not {names!r}")
-        return standing_positions(self._path, self._meta, kind, self._gaps, self.first_sequence, self.next_sequence, names)
+        first, end = self.first_sequence, self.next_sequence
+        found = standing_positions(self._path, self._meta, kind, self._gaps.all(), first, end, names)
+        lowest = min((at.sequence for at in found.values()), default=end)
+        return with_held_bytes(found, segments_now(self._path, self._meta, lowest))
 
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
         """Creates a subscriber, at `start` or at the position of another one. Raises SubscriberExists where the name is
@@ -225,19 +228,19 @@ class Journal:
         with position_files.table_locked(self._path, self._deadline()):
             if position_files.exists(self._path, SUBSCRIBER, name):
                 raise SubscriberExists(f"{self._path} already has a subscriber {name!r}; remove it, or choose another name")
-            sequence = self._kept(self._find(start)) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
+            if copy_of is None:
+                sequence = self._kept(self._find(start))
+            else:
+                sequence = position_files.read(self._path, self._meta, SUBSCRIBER, copy_of)
             position_files.create(self._path, self._meta, SUBSCRIBER, name, sequence)
 
     def remove_subscriber(self, name: str) -> None:
         """Removes a subscriber. Raises SubscriberBusy while a Reader or a Worker has its name."""
-        with position_files.table_locked(self._path, self._deadline()):
-            file = position_files.hold(self._path, self._meta, name)
-            try:
-                position_files.remove(self._path, SUBSCRIBER, name)
-                work_files.remove(self._path, name)
-                owners.release(self._path, name)
-            finally:
-                file.close()
+        locked = position_files.table_locked(self._path, self._deadline())
+        with locked, closing(position_files.hold(self._path, self._meta, name)):
+            position_files.remove(self._path, SUBSCRIBER, name)
+            work_files.remove(self._path, name)
+            owners.release(self._path, name)
         clean_if_free(self._path)
 
     def set_subscriber(self, name: str, position: Start) -> None:
@@ -246,19 +249,16 @@ class Journal:
 
     def rewind(self, name: str, checkpoint: str) -> None:
         """Moves a subscriber back to a checkpoint, durably. Raises SubscriberBusy while a Reader or a Worker has its name."""
-        self._move(name, lambda: self._stands_at(CHECKPOINT, checkpoint))
+        self._move(name, lambda: position_files.read(self._path, self._meta, CHECKPOINT, checkpoint))
 
     def _move(self, name: str, find: Callable[[], int]) -> None:
-        with position_files.table_locked(self._path, self._deadline()):
-            file = position_files.hold(self._path, self._meta, name)
-            try:
-                sequence = self._kept(find())
-                work_files.forget(self._path, self._meta, name)
-                owners.release(self._path, name)
-                file.write(sequence)
-                file.sync()
-            finally:
-                file.close()
+        locked = position_files.table_locked(self._path, self._deadline())
+        with locked, closing(position_files.hold(self._path, self._meta, name)) as file:
+            sequence = self._kept(find())
+            work_files.forget(self._path, self._meta, name)
+            owners.release(self._path, name)
+            file.write(sequence)
+            file.sync()
 
     def set_checkpoint(self, name: str, position: Start) -> None:
         """Creates a checkpoint, or moves it, durably."""
@@ -273,10 +273,6 @@ class Journal:
 
     def _find(self, start: Start) -> int:
         return find_start(self._path, self._meta, self._cursor(), start)
-
-    def _stands_at(self, kind: str, name: str) -> int:
-        with closing(PositionFile(self._path, self._meta, kind, name)) as file:
-            return file.read()
 
     def _kept(self, sequence: int) -> int:
         return int(self._cursor().kept(sequence))
@@ -318,7 +314,7 @@ class Journal:
     def sync(self) -> None:
         """Makes all records so far survive a power loss, and all that workers have finished so far. Raises SubscriberBusy where
         a Reader has the name of workers whose finishes are not synced."""
-        from jlog.working.syncing import sync_finishes  # most programs do not need it
+        from jlog.working.worker import sync_finishes  # most programs do not need it
 
         deadline = self._deadline()
         with attached(self._path, deadline) as attachment:
@@ -358,10 +354,7 @@ class Journal:
         Raises JournalLocked while a process writes to the journal or copies it, SubscriberBusy while a subscriber is read.
         Anonymous readers have to be opened anew.
         """
-        check_flag("dry_run", dry_run)
-        from jlog.repair.repair import repair  # slow to import, and few programs repair journals
-
-        return repair(self._path, dry_run=dry_run, progress=progress, deadline=self._deadline())
+        return self.repair_at(self._path, dry_run=dry_run, progress=progress, lock_timeout=self._lock_timeout)
 
     @staticmethod
     def repair_at(
@@ -374,7 +367,7 @@ class Journal:
         """Repairs a journal that cannot be opened, since `journal.meta` is lost or damaged. That file is created anew with a
         new epoch and the options of a new journal, but for one: no record is removed for having been read."""
         check_flag("dry_run", dry_run)
-        from jlog.repair.repair import repair
+        from jlog.repair.repair import repair  # slow to import, and few programs repair journals
 
         deadline = Deadline(check_lock_timeout(lock_timeout))
         return repair(journal_path(path), dry_run=dry_run, progress=progress, deadline=deadline)

@@ -131,7 +131,7 @@ def _copy_position(path: str, meta: Meta, target: str, kind: str, name: str) -> 
     except LookupError:
         return  # removed in the meantime
     with closing(file), Directory(target, f"{kind}s") as directory, directory.made(name) as made:
-        for at, content in zip(DUAL_SLOT_OFFSETS, _read_copies(file.fileno(), meta), strict=True):
+        for at, content in zip(DUAL_SLOT_OFFSETS, _read_copies(file.lock_file.fileno(), meta), strict=True):
             write_whole(made, content, at)
 
 

@@ -6,11 +6,11 @@ import os
 from contextlib import suppress
 
 from jlog._core.system.durable import sync_directory
-from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile, check_alone
+from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
 from jlog.errors import JournalLocked, JournalMoved
 from jlog.positions import position_files
 from jlog.positions.position_files import SUBSCRIBER
-from jlog.storage.creation import opened_alone, remove_own_files
+from jlog.storage.creation import opened_alone, refuse_writers, remove_own_files
 from jlog.storage.meta import DELETED, NAME, read_meta
 from jlog.system.files import Directory, HeldPath, file_in, is_there, naming_its_path
 
@@ -41,9 +41,7 @@ def delete(path: str, deadline: Deadline = NEVER) -> None:
 
 def _refuse_in_use(held: HeldPath, lock_file: LockFile) -> None:
     meta = read_meta(held)
-    if lock_file.is_held(*OWNERS):
-        raise JournalLocked(f"{held} is open for writing{lock_file.holders(*OWNERS)}; close its writers before deleting it")
-    check_alone(held)
+    refuse_writers(held, lock_file, "deleting it")
     if lock_file.is_held(RANGES["copy"]):
         who = lock_file.holders(RANGES["copy"])
         raise JournalLocked(f"{held} is being copied by a backup{who}; delete it when that is done")

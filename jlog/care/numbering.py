@@ -9,9 +9,9 @@ from jlog._core.buffer.precommit import Precommit
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.recover.abandoned_buffer import only_processes_died
 from jlog._core.recover.recovery import recover_after_power_loss
-from jlog._core.system.lock import NEVER, OWNERS, RANGES, LockFile, check_alone
-from jlog.errors import JournalLocked
+from jlog._core.system.lock import NEVER, RANGES, LockFile
 from jlog.storage.attaching import attached
+from jlog.storage.creation import refuse_writers
 from jlog.storage.meta import read_meta
 
 
@@ -34,10 +34,7 @@ def continue_at(path: str, sequence: int) -> None:
 def _continue_at(path: str, sequence: int, lock_file: LockFile) -> bool:
     """Returns False where a process was killed, and has left records in the buffer."""
     with lock_file.held(RANGES["open"], deadline=NEVER, what="was opening, changing or closing it"):
-        if lock_file.is_held(*OWNERS):
-            who = lock_file.holders(*OWNERS)
-            raise JournalLocked(f"{path} is open for writing{who}; close its writers before sequences are skipped in it")
-        check_alone(path)
+        refuse_writers(path, lock_file, "sequences are skipped in it")
         meta = read_meta(path)
         bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, lock_file)
         with closing(Precommit(path, meta.uuid, create=True)) as precommit:

@@ -2,46 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import closing, suppress
 from dataclasses import replace
+from typing import Any
 
 from jlog.care.retention import held_bytes, is_expired
+from jlog.errors import CorruptJournal
 from jlog.options import retention_of
-from jlog.positions import position_files, work_files
-from jlog.positions.position_files import SUBSCRIBER, Position
-from jlog.storage.gaps import Gaps
+from jlog.positions import position_files
+from jlog.positions.names import is_name
+from jlog.positions.position_files import SUBSCRIBER, Position, PositionFile, SharedWork
+from jlog.storage.gaps import count_assigned
 from jlog.storage.meta import Meta, read_meta
-from jlog.storage.segments import segments_now
+from jlog.storage.segments import Segment
 from jlog.system.clock import now_us
 
 
 def standing_positions(
-    path: str, meta: Meta, kind: str, gaps: Gaps, first: int, end: int, only: Collection[str] | None = None
+    path: str, meta: Meta, kind: str, gaps: list[tuple[int, int]], first: int, end: int, only: Collection[str] | None = None
 ) -> dict[str, Position]:
-    """Returns the subscribers or the checkpoints by their names. first, end: of the journal's records. only: the names to look
-    at."""
+    """Returns the subscribers or the checkpoints by their names, without what retention keeps for each. first, end: of the
+    journal's records. only: the names to look at."""
     retention = retention_of(read_meta(path).options)
-    now = now_us()
     found = {}
-    for name, at in position_files.standing(path, meta, kind, now=True, only=only):
-        busy = kind == SUBSCRIBER and position_files.is_held(path, meta, name)
+    for name in position_files.names(path, kind) if only is None else sorted(filter(is_name, only)):
+        busy, at, window = False, None, None
+        try:
+            with suppress(CorruptJournal), closing(PositionFile(path, meta, kind, name)) as file:
+                busy, window = kind == SUBSCRIBER and file.lock_file.is_held(0), file.window()
+                at = file.read_now()
+        except LookupError:
+            continue  # removed in the meantime
         sequence = first if at is None else at.sequence
-        lag = gaps.records_between(max(first, sequence), end)
-        if at is None:
-            found[name] = Position(sequence, lag, busy, damaged=True)
-            continue
-        expired = kind == SUBSCRIBER and is_expired(path, meta, at, retention)
-        idle = max(0, now - at.moved_us) / 1e6
-        work = work_files.shared_work(path, meta, name, sequence, lag) if kind == SUBSCRIBER else None
-        found[name] = Position(sequence, lag, busy, at.moved_us, idle_seconds=idle, expired=expired, work=work)
-    return _with_held_bytes(path, meta, found)
+        lag = count_assigned(gaps, max(first, sequence), end)
+        found[name] = Position(
+            sequence,
+            lag,
+            busy,
+            moved_us=0 if at is None else at.moved_us,
+            damaged=at is None,
+            idle_seconds=0.0 if at is None else max(0, now_us() - at.moved_us) / 1e6,
+            expired=kind == SUBSCRIBER and at is not None and is_expired(path, meta, at, retention),
+            work=None if window is None else _work(window, sequence, lag),
+        )
+    return found
 
 
-def _with_held_bytes(path: str, meta: Meta, found: dict[str, Position]) -> dict[str, Position]:
-    lowest = min((at.sequence for at in found.values()), default=None)
-    if lowest is None:
-        return found
-    held = held_bytes(segments_now(path, meta, lowest), [at.sequence for at in found.values()])
+def _work(window: dict[str, Any], oldest: int, lag: int) -> SharedWork:
+    """Returns how the records of a shared subscriber stand."""
+    workers = window["workers"]
+    done = max(0, window["next"] - oldest - window["used"])
+    return SharedWork(
+        taken=sum(worker["taken"] for worker in workers),
+        delayed=window["delayed"],
+        done=done,
+        unfinished=max(0, lag - done),
+        workers=workers,
+        takes=window["takes"],
+        finishes=window["finishes"],
+        failures=window["failures"],
+        rejections=window["rejections"],
+        deaths=window["deaths"],
+        full=window["used"] >= window["limit"],
+    )
+
+
+def with_held_bytes(found: dict[str, Position], segments: Iterable[Segment]) -> dict[str, Position]:
+    """Returns the positions with the content of those of the segments that are sealed and that retention keeps for each."""
+    held = held_bytes(segments, [at.sequence for at in found.values()])
     return {
         name: at if at.expired else replace(at, held_bytes=size) for (name, at), size in zip(found.items(), held, strict=True)
     }

@@ -5,26 +5,21 @@ from __future__ import annotations
 import os
 import re
 import time
-from bisect import bisect_right
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
 
 from jlog._core.buffer.precommit import read_counters
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.journal_end import JournalEnd
-from jlog._core.segments.index import segment_end
-from jlog._core.segments.segment import list_segments
 from jlog._core.system.lock import OWNERS, LockFile
-from jlog.care.retention import is_expired
+from jlog.care.standing import standing_positions, with_held_bytes
 from jlog.errors import CorruptJournal, PositionLost
-from jlog.options import retention_of
-from jlog.positions import position_files, work_files
-from jlog.positions.position_files import SUBSCRIBER, PositionFile, SharedWork, is_dead
-from jlog.storage.gaps import count_assigned
+from jlog.positions.position_files import SUBSCRIBER, SharedWork, is_dead
+from jlog.storage.gaps import Gaps, count_assigned
 from jlog.storage.meta import Meta, read_meta
+from jlog.storage.segments import Segment, segments_now
 
 
 @dataclass(frozen=True)
@@ -75,26 +70,9 @@ class Stats:
 BASE_BYTES = 8  # base time at the beginning of an open block
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The segments from one first sequence to one open segment. Nothing of it changes between rolls and cleanings."""
-
-    names: list[int]
-    ends: list[int]  # end of each sealed segment
-    sizes: list[int]  # bytes of the sealed segments before each one, and at last of all
-    gaps: list[tuple[int, int]]
-
-    def held_bytes(self, sequence: int) -> int:
-        """Returns the bytes of the sealed segments that have a record at or after `sequence`."""
-        at = max(0, bisect_right(self.names, sequence) - 1)
-        if at < len(self.ends) and self.ends[at] <= sequence:
-            at += 1
-        return self.sizes[-1] - self.sizes[min(at, len(self.ends))]
-
-
 class StatsSource:
-    """Looks at a journal as often as it is asked to. It reads once what never changes: a header of each segment, the time of
-    the record at a position. Used by one thread at a time."""
+    """Looks at a journal as often as it is asked to. It keeps the time of the record at a position, and between rolls and
+    cleanings what the segments' headers state. Used by one thread at a time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -102,9 +80,9 @@ class StatsSource:
         self._forget()
 
     def _forget(self) -> None:
-        self._key = (-1, -1)
-        self._layout = _Layout([], [], [0], [])
-        self._ends: dict[tuple[int, int], tuple[int, int, bool]] = {}
+        self._key = (-1, -1)  # first sequence and open segment, for which the next two stay the same
+        self._sealed: list[Segment] = []
+        self._gaps: list[tuple[int, int]] = []
         self._times: dict[int, int | None] = {}
         self._written = self._shown = (0, 0)
 
@@ -120,22 +98,20 @@ class StatsSource:
 
     def _look(self, meta: Meta, cursor: Cursor) -> Stats:
         stop = JournalEnd(self._path, meta.uuid)
-        while True:
-            # The counters are read before the end. A block that is written back in between is then missing until the next look,
-            # instead of counted twice.
-            counters = read_counters(self._path, meta.uuid)
-            first = int(cursor.first_sequence)
-            stop.refresh()
-            live, _, segment, open_offset, open_sequence, used, _, durable_end = stop.state
-            _, offset, _ = stop.written_place
-            immutable_bytes = open_offset - offset - BLOCK_HEADER_BYTES if open_offset != offset else 0
-            open_bytes = max(0, used - BASE_BYTES)
-            end = max(first, int(cursor.next_sequence))
-            try:
-                layout = self._layout_of(first, segment)
-                break
-            except FileNotFoundError:
-                continue  # removed in the meantime
+        # The counters are read before the end. A block that is written back in between is then missing until the next look,
+        # instead of counted twice.
+        counters = read_counters(self._path, meta.uuid)
+        first = int(cursor.first_sequence)
+        stop.refresh()
+        live, _, segment, open_offset, open_sequence, used, _, durable_end = stop.state
+        _, offset, _ = stop.written_place
+        immutable_bytes = open_offset - offset - BLOCK_HEADER_BYTES if open_offset != offset else 0
+        open_bytes = max(0, used - BASE_BYTES)
+        end = max(first, int(cursor.next_sequence))
+        if self._key != (first, segment):
+            self._sealed = [one for one in segments_now(self._path, meta) if one.first_sequence < segment]
+            self._gaps = Gaps(self._path, meta.uuid).all()
+            self._key = (first, segment)
         appends, raw_bytes = self._appended(counters, end - open_sequence, open_bytes) if live else (0, 0)
         return Stats(
             appends=appends,
@@ -148,12 +124,12 @@ class StatsSource:
             first_sequence=first,
             next_sequence=end,
             durable_end=min(durable_end, end),
-            records=count_assigned(layout.gaps, first, end),
-            size_bytes=layout.sizes[-1] + max(offset, SEGMENT_HEADER_BYTES) + stop.buffered_bytes,
+            records=count_assigned(self._gaps, first, end),
+            size_bytes=sum(one.size_bytes for one in self._sealed) + max(offset, SEGMENT_HEADER_BYTES) + stop.buffered_bytes,
             open_bytes=immutable_bytes + open_bytes,
-            segments=len(layout.names),
+            segments=len(self._sealed) + 1,
             writers=count_writers(self._path),
-            subscribers=self._subscribers(meta, cursor, layout, first, end),
+            subscribers=self._subscribers(meta, cursor, first, end),
         )
 
     def _appended(self, counters: Mapping[str, int], open_records: int, open_bytes: int) -> tuple[int, int]:
@@ -167,60 +143,25 @@ class StatsSource:
         self._written, self._shown = written, found
         return found
 
-    def _layout_of(self, first: int, open_segment: int) -> _Layout:
-        if self._key == (first, open_segment):
-            return self._layout
-        names = [name for name in list_segments(self._path) if name <= open_segment]
-        pairs = [pair for pair in pairwise(names) if pair[1] > first]
-        self._ends = {pair: self._end_of(pair) for pair in pairs}
-        found = self._ends.values()
-        self._layout = _Layout(
-            names=[*(name for name, _ in pairs), open_segment],
-            ends=[end for _, end, _ in found],
-            sizes=[0, *accumulate(max(size, SEGMENT_HEADER_BYTES) for size, _, _ in found)],
-            gaps=[(end, following) for (_, following), (_, end, stated) in self._ends.items() if stated and end < following],
-        )
-        self._key = (first, open_segment)
-        return self._layout
-
-    def _end_of(self, pair: tuple[int, int]) -> tuple[int, int, bool]:
-        """Returns offset and sequence at which a sealed segment ends, and whether the next one's header states them."""
-        known = self._ends.get(pair)
-        return known if known and known[2] else segment_end(self._path, *pair, self._uuid)
-
-    def _subscribers(self, meta: Meta, cursor: Cursor, layout: _Layout, first: int, end: int) -> dict[str, SubscriberStats]:
-        retention = retention_of(meta.options)
+    def _subscribers(self, meta: Meta, cursor: Cursor, first: int, end: int) -> dict[str, SubscriberStats]:
         known, self._times = self._times, {}
         found = {}
-        for name in position_files.names(self._path, SUBSCRIBER):
-            try:
-                file = PositionFile(self._path, meta, SUBSCRIBER, name)
-            except LookupError:
-                continue  # removed in the meantime
-            sequence, idle, damaged, expired = first, 0.0, False, False
-            try:
-                busy = file.is_held_elsewhere
-                position = file.read_now()
-                sequence, idle = position.sequence, max(0.0, time.time() - position.moved_us / 1e6)
-                expired = is_expired(self._path, meta, position, retention)
-            except CorruptJournal:
-                damaged = True
-            finally:
-                file.close()
-            unread = max(first, sequence)
+        standing = standing_positions(self._path, meta, SUBSCRIBER, self._gaps, first, end)
+        for name, at in with_held_bytes(standing, self._sealed).items():
+            unread = max(first, at.sequence)
             if unread < end and unread not in self._times:
                 self._times[unread] = known[unread] if unread in known else _time_at(cursor, unread)
             timestamp_us = self._times.get(unread)
             found[name] = SubscriberStats(
-                sequence=sequence,
-                lag=count_assigned(layout.gaps, unread, end),
-                busy=busy,
-                idle_seconds=idle,
-                held_bytes=0 if expired else layout.held_bytes(sequence),
+                sequence=at.sequence,
+                lag=at.lag,
+                busy=at.busy,
+                idle_seconds=at.idle_seconds,
+                held_bytes=at.held_bytes,
                 oldest_unread_seconds=None if timestamp_us is None else max(0.0, time.time() - timestamp_us / 1e6),
-                expired=expired,
-                damaged=damaged,
-                work=work_files.shared_work(self._path, meta, name, sequence, count_assigned(layout.gaps, unread, end)),
+                expired=at.expired,
+                damaged=at.damaged,
+                work=at.work,
             )
         return found
 

@@ -14,7 +14,7 @@ from jlog.console.apart import serve
 from jlog.errors import CorruptJournal
 from jlog.flow.ends import Refused
 from jlog.positions.times import FoundTime, parse_position
-from jlog.storage.segments import EPOCH
+from jlog.system.clock import EPOCH
 from jlog.urls import open_journal, open_reader
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta, timezone
 
 from jlog.positions.times import parse_iso_time, reads_as_a_date, reads_as_a_time
+from jlog.system.clock import EPOCH
 
 Start = str | int | datetime | timedelta
 
@@ -102,5 +103,5 @@ def timestamp_us_of(time: datetime) -> int:
         raise TypeError(f"a time must be an aware datetime, not {time!r}")
     if time.tzinfo is None or time.utcoffset() is None:
         raise ValueError(f"{time!r} has no time zone; use an aware datetime, for example datetime.now(timezone.utc)")
-    since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    since = time - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
 from jlog._core.system.durable import sync_directory
-from jlog._core.system.lock import NEVER, Deadline
 from jlog._core.work.window import FOLDER
 from jlog.errors import CorruptJournal
 from jlog.positions.position_files import SUBSCRIBER, exists, table_locked
@@ -50,10 +49,10 @@ def owner_of(path: str, name: str) -> Owner | None:
         raise CorruptJournal(file, 0, f"it does not name a query: {error}; without the file the subscriber is free") from None
 
 
-def claim(path: str, name: str, query: str, checkpoint: str | None, deadline: Deadline = NEVER) -> Owner | None:
+def claim(path: str, name: str, query: str, checkpoint: str | None) -> Owner | None:
     """Gives a subscriber that belongs to no query to this one, durably and at once. Returns its owner, which is another query
     where that one was faster; None where the subscriber is missing."""
-    with table_locked(path, deadline):
+    with table_locked(path):
         if not exists(path, SUBSCRIBER, name):
             return None
         owner = owner_of(path, name)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any
 
 from jlog._core.format import dual_slot
@@ -17,6 +16,7 @@ from jlog._core.work.outside import look
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
 from jlog.positions.names import check_name, check_new_name, is_name
 from jlog.storage.meta import Meta
+from jlog.system.clock import time_of
 from jlog.system.files import Directory, file_in, has_more_entries, is_there, stat_file
 
 SUBSCRIBER = "subscriber"
@@ -37,7 +37,6 @@ def table_locked(path: str, deadline: Deadline = NEVER) -> HeldRange:
 
 
 DEAD_AFTER = timedelta(days=1)  # so that a subscriber is not called dead over a night without work
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def is_dead(busy: bool, lag: int, idle_seconds: float) -> bool:
@@ -86,7 +85,7 @@ class Position:
     @property
     def moved(self) -> datetime | None:
         """Time when it was last moved; for a subscriber, its last commit. None where that is not known."""
-        return _EPOCH + timedelta(microseconds=self.moved_us) if self.moved_us else None
+        return time_of(self.moved_us or None)
 
     @property
     def dead(self) -> bool:
@@ -117,7 +116,8 @@ def _open(path: str, kind: str, name: str) -> tuple[LockFile, OSError | None]:
 
 
 class PositionFile:
-    """The open file of one subscriber or checkpoint. The name is this object's while `held`."""
+    """The open file of one subscriber or checkpoint. The name is this object's while `held`. In a shared subscriber's workers
+    lock bytes of their own in its `lock_file`."""
 
     def __init__(self, path: str, meta: Meta, kind: str, name: str) -> None:
         check_name(name, kind)
@@ -126,25 +126,21 @@ class PositionFile:
         self.path = path_of(path, kind, name)
         self._meta = meta
         try:
-            self._file, self._refused = _open(path, kind, name)
+            self.lock_file, self._refused = _open(path, kind, name)
         except FileNotFoundError:
             raise not_found(path, kind, name) from None
         # The core's method: a frame of Python here could be interrupted before the file is closed, and the name be held for as
         # long as anything keeps the exception.
-        self.close = self._file.close
+        self.close = self.lock_file.close
 
     def hold(self, deadline: Deadline) -> bool:
         """Takes the name, which the kernel gives back when this process dies. Returns False where another Reader has it until
         the deadline."""
         self.check_writable()
         try:
-            return self._file.acquire(0, timeout=deadline.left())
+            return self.lock_file.acquire(0, timeout=deadline.left())
         except JournalLocked:
             return False  # this thread has it itself, so that no wait would end
-
-    def holders(self) -> str:
-        """Returns " (PID 4711)" for the process that has the name, as far as it can be known."""
-        return self._file.holders(0)
 
     def check_writable(self) -> None:
         """Raises the OSError that says why this process may only read the file, if it is so."""
@@ -152,53 +148,40 @@ class PositionFile:
             raise self._refused
 
     @property
-    def is_held_elsewhere(self) -> bool:
-        return self._file.is_held(0)
-
-    @property
     def is_current(self) -> bool:
         """Says whether the name still stands for this file: it may have been removed, and created again."""
         try:
-            named, ours = stat_file(self.path), os.fstat(self._file.fileno())
+            named, ours = stat_file(self.path), os.fstat(self.lock_file.fileno())
         except FileNotFoundError:
             return False
-        return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
+        return os.path.samestat(named, ours)
 
     @property
     def changed_us(self) -> int:
         """When it was written last, by the kernel's coarse clock; -1 where it was removed, or another one has its name."""
-        return dual_slot.change_us(self._file, self.path)
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    @property
-    def lock_file(self) -> LockFile:
-        """The open file, in which workers lock bytes of their own."""
-        return self._file
+        return dual_slot.change_us(self.lock_file, self.path)
 
     def read(self) -> int:
         return self.read_all().sequence
 
     def read_all(self) -> dual_slot.StoredPosition:
-        return dual_slot.read_position(self._file, self._meta.uuid, self.path)
+        return dual_slot.read_position(self.lock_file, self._meta.uuid, self.path)
+
+    def window(self) -> dict[str, Any] | None:
+        """Returns what the window of a shared subscriber states; None if it has none in this boot."""
+        journal = os.path.dirname(os.path.dirname(self.path))
+        return look(journal, self._meta.uuid, self.name, self.lock_file) if self.kind == SUBSCRIBER else None
 
     def read_now(self) -> dual_slot.StoredPosition:
         """Reads the position; that of a shared subscriber as its workers have it, who write it every 64 records."""
-        stored = self.read_all()
-        window = look(os.path.dirname(os.path.dirname(self.path)), self._meta.uuid, self.name, self._file)
-        if (
-            self.kind == SUBSCRIBER
-            and window is not None
-            and window["oldest"] > stored.sequence
-            and window["stored"] == stored.sequence
-        ):
+        stored, window = self.read_all(), self.window()
+        if window is not None and window["oldest"] > stored.sequence and window["stored"] == stored.sequence:
             return stored._replace(sequence=window["oldest"])
         return stored
 
     def write(self, sequence: int) -> None:
         """Writes the position. It survives the death of the process, but a power loss only after sync()."""
-        dual_slot.write_position(self._file, self._meta.uuid, self._meta.epoch, sequence, self.path)
+        dual_slot.write_position(self.lock_file, self._meta.uuid, self._meta.epoch, sequence, self.path)
 
     def take_up_window(self) -> None:
         """Writes the position as workers have left it that were killed. Called with the name held."""
@@ -211,10 +194,10 @@ class PositionFile:
 
     def to_commit(self) -> dual_slot.HeldPosition:
         """Returns the object that writes the position while the name is held."""
-        return dual_slot.HeldPosition(self._file, self._meta.uuid, self._meta.epoch, str(self.path))
+        return dual_slot.HeldPosition(self.lock_file, self._meta.uuid, self._meta.epoch, str(self.path))
 
     def sync(self) -> None:
-        self._file.sync()
+        self.lock_file.sync()
 
 
 def path_of(path: str, kind: str, name: str) -> str:
@@ -248,6 +231,12 @@ def exists(path: str, kind: str, name: str) -> bool:
     return is_there(path_of(path, kind, name))
 
 
+def read(path: str, meta: Meta, kind: str, name: str) -> int:
+    """Returns the stored position."""
+    with closing(PositionFile(path, meta, kind, name)) as file:
+        return file.read()
+
+
 def create(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
     """Creates a new position file, durably and as a whole. Called under the table's lock."""
     temporary = f".{os.getpid()}.new"
@@ -272,9 +261,10 @@ def hold(path: str, meta: Meta, name: str, deadline: Deadline = AT_ONCE) -> Posi
         file = PositionFile(path, meta, SUBSCRIBER, name)
         try:
             if not file.hold(deadline):
+                who = file.lock_file.holders(0)
                 raise SubscriberBusy(
-                    f"{path}: subscriber {name!r} is read by another Reader or by Workers{file.holders()}: close these, or "
-                    "choose another name"
+                    f"{path}: subscriber {name!r} is read by another Reader or by Workers{who}: close these, or choose another "
+                    "name"
                 )
             if file.is_current:
                 file.take_up_window()
@@ -294,28 +284,14 @@ def remove(path: str, kind: str, name: str) -> None:
         raise not_found(path, kind, name) from None
 
 
-def standing(
-    path: str, meta: Meta, kind: str, *, now: bool = False, only: Collection[str] | None = None
-) -> list[tuple[str, dual_slot.StoredPosition | None]]:
-    """Returns name and position of every subscriber or checkpoint, with None for a file that cannot be read. now: as read_now()
-    reads it, which is not what a power loss leaves. only: the names to look at."""
+def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, dual_slot.StoredPosition | None]]:
+    """Returns name and stored position of every subscriber or checkpoint, with None for a file that cannot be read."""
     try:
         with Directory(path, f"{kind}s") as directory:
-            found = sorted(name for name in (directory.names() if only is None else only) if is_name(name))
-            stored = dual_slot.read_positions(directory.fd, directory.path, found, meta.uuid)
+            found = sorted(name for name in directory.names() if is_name(name))
+            return dual_slot.read_positions(directory.fd, directory.path, found, meta.uuid)
     except FileNotFoundError:
         return []
-    return [(name, at if at is None or not now else _read_now(path, meta, kind, name, at)) for name, at in stored]
-
-
-def _read_now(path: str, meta: Meta, kind: str, name: str, stored: dual_slot.StoredPosition) -> dual_slot.StoredPosition | None:
-    try:
-        file = PositionFile(path, meta, kind, name)
-    except LookupError:
-        return stored  # removed in the meantime
-    with closing(file), suppress(CorruptJournal):
-        return file.read_now()
-    return None
 
 
 def lowest(path: str, meta: Meta) -> tuple[PositionFile, int] | None:
@@ -331,13 +307,6 @@ def lowest(path: str, meta: Meta) -> tuple[PositionFile, int] | None:
         return PositionFile(path, meta, kind, name), sequence
     except LookupError:
         return None  # removed in the meantime
-
-
-def is_held(path: str, meta: Meta, name: str) -> bool:
-    """Says whether a Reader has the subscriber's name."""
-    with suppress(LookupError, CorruptJournal), closing(PositionFile(path, meta, SUBSCRIBER, name)) as file:
-        return file.is_held_elsewhere
-    return False
 
 
 def sync_all(path: str, meta: Meta) -> None:

@@ -14,8 +14,9 @@ from jlog._core.read.journal_end import JournalEnd
 from jlog._core.segments.index import SparseIndex, build_index, load_index, points_at_block, segment_end
 from jlog._core.segments.segment import list_segments
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalError, PositionLost
+from jlog.positions import position_files
 from jlog.positions.names import FORMS, Start, resolved, timestamp_us_of
-from jlog.positions.position_files import CHECKPOINT, PositionFile
+from jlog.positions.position_files import CHECKPOINT
 from jlog.positions.times import reads_as_a_time
 from jlog.storage.meta import Meta
 
@@ -53,7 +54,7 @@ def find_sequence(path: str, meta: Meta, cursor: Ends, start: str | int, *, chec
             raise ValueError(f"seek goes to 'begin', 'end', a sequence or an aware datetime, not {start!r}; rewind() goes to "
                              "a checkpoint")  # fmt: skip
         try:
-            file = PositionFile(path, meta, CHECKPOINT, start)
+            sequence = position_files.read(path, meta, CHECKPOINT, start)
         except CheckpointNotFound as error:
             meant = {"earliest": "begin", "latest": "end"}.get(start)  # Kafka's words
             if meant is None and reads_as_a_time(start):  # the command line has more forms of times
@@ -61,8 +62,12 @@ def find_sequence(path: str, meta: Meta, cursor: Ends, start: str | int, *, chec
             if meant is None:
                 raise
             raise CheckpointNotFound(f"{error}; did you mean {meant!r}?") from None
-        with closing(file):
-            return _before_end(path, cursor, f"checkpoint {start!r}", file.read())
+        if sequence > cursor.next_sequence:
+            raise JournalError(
+                f"{path}: checkpoint {start!r} is at {sequence}, beyond the end of the journal ({cursor.next_sequence}): the "
+                "journal was replaced by an older one; move the checkpoint with `jlogtool checkpoint set`"
+            )
+        return sequence
     if start < 0:
         raise ValueError(f"a sequence must be 0 or more, not {start}")
     end = int(cursor.next_sequence)
@@ -80,15 +85,6 @@ def outlives_its_records(path: str, meta: Meta, sequence: int, next_sequence: in
     bounds = end.bounds_file.read()
     was_closed_here = bounds.closed is not None and bounds.closed[2] == next_sequence
     return not end.live and not was_closed_here and sequence <= bounds.reservation_limit
-
-
-def _before_end(path: str, cursor: Ends, what: str, sequence: int) -> int:
-    if sequence > cursor.next_sequence:
-        raise JournalError(
-            f"{path}: {what} is at {sequence}, beyond the end of the journal ({cursor.next_sequence}): the journal was "
-            "replaced by an older one; move the checkpoint with `jlogtool checkpoint set`"
-        )
-    return sequence
 
 
 def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = False) -> int:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -15,11 +15,9 @@ from jlog._core.format.checksum import crc32c
 from jlog._core.format.constants import NUMBER_MAX
 from jlog._core.format.dual_slot import birth_us
 from jlog._core.system.durable import sync_directory
-from jlog._core.work.outside import look
 from jlog._core.work.window import FOLDER, window_path
-from jlog.errors import CorruptJournal, UnsupportedFormat
-from jlog.positions.position_files import SUBSCRIBER, PositionFile, SharedWork
-from jlog.storage.meta import Meta, parse_json, whole_number
+from jlog.errors import CorruptJournal
+from jlog.storage.meta import Meta, checked_body, parse_json, whole_number
 from jlog.system.files import Directory, read_small, write_whole
 
 VERSION = 1
@@ -75,14 +73,7 @@ def read(path: str, meta: Meta, name: str) -> DurableCopy | None:
         status = os.stat(file, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    first = _FIRST_LINE.match(text)
-    if first is None:
-        raise CorruptJournal(file, 0, "its first line is not that of a shared subscriber's file")
-    if int(first[1]) > VERSION:
-        raise UnsupportedFormat(f"{file} has version {int(first[1])}, this jlog reads up to {VERSION}: upgrade pyjlog")
-    body = text[first.end() :]
-    if crc32c(body) != int(first[2], 16):
-        raise CorruptJournal(file, first.end(), "its checksum does not match")
+    body, begin = checked_body(text, _FIRST_LINE, VERSION, file, "shared subscriber's file")
     try:
         fields = parse_json(body)
         options = dict(fields["options"])
@@ -96,7 +87,7 @@ def read(path: str, meta: Meta, name: str) -> DurableCopy | None:
         unfinished = [[int(number) for number in entry] for entry in fields["unfinished"]]
         return replace(copy, next_sequence=following, unfinished=unfinished)
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptJournal(file, first.end(), f"its content is not valid: {error}") from None
+        raise CorruptJournal(file, begin, f"its content is not valid: {error}") from None
 
 
 def write(path: str, meta: Meta, name: str, copy: DurableCopy) -> None:
@@ -138,35 +129,3 @@ def copy_options(path: str, meta: Meta, target: str, names: Iterable[str]) -> No
             copy = read(path, meta, name)
             if copy is not None:
                 write(target, meta, name, DurableCopy(copy.options))
-
-
-def window_of(path: str, meta: Meta, name: str) -> dict[str, Any] | None:
-    """Returns what the subscriber's window states; None if it has none in this boot."""
-    try:
-        file = PositionFile(path, meta, SUBSCRIBER, name)
-    except LookupError:
-        return None  # removed in the meantime
-    with closing(file):
-        return look(path, meta.uuid, name, file.lock_file)
-
-
-def shared_work(path: str, meta: Meta, name: str, oldest: int, lag: int) -> SharedWork | None:
-    """Returns how the records of a shared subscriber stand; None for a subscriber that has no window in this boot."""
-    found = window_of(path, meta, name)
-    if found is None:
-        return None
-    workers = found["workers"]
-    done = max(0, found["next"] - oldest - found["used"])
-    return SharedWork(
-        taken=sum(worker["taken"] for worker in workers),
-        delayed=found["delayed"],
-        done=done,
-        unfinished=max(0, lag - done),
-        workers=workers,
-        takes=found["takes"],
-        finishes=found["finishes"],
-        failures=found["failures"],
-        rejections=found["rejections"],
-        deaths=found["deaths"],
-        full=found["used"] >= found["limit"],
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from jlog.record import (
 )
 from jlog.storage.damage import Damage
 from jlog.system.arguments import check_flag
+from jlog.system.clock import EPOCH
 from jlog.system.filesystem import is_url
 from jlog.urls import open_reader, path_of
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from jlog.query.json_fields import JsonFields
 
 BATCH_BYTES = 16 << 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME_MAX_US = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z, the last time that a datetime can be
 
 
@@ -299,7 +299,7 @@ class Scan:
         if not 0 < since_us <= _TIME_MAX_US:
             return [(0, None)]
         # A topic says where the first record is that is late enough, and nothing of the times after it.
-        with self._reader(_EPOCH + timedelta(microseconds=since_us)) as at_time:
+        with self._reader(EPOCH + timedelta(microseconds=since_us)) as at_time:
             return [(at_time.position, None)]
 
 

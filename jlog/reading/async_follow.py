@@ -12,7 +12,7 @@ from jlog._core.read.across import AsyncAcross
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.follow import AsyncFollow
 from jlog._core.records.record import Record
-from jlog.reading.event_loops import Waiter, Waiting
+from jlog.reading.event_loops import Waiter, WatchThread, watches
 from jlog.reading.pace import Pace
 
 SLEEP_SECONDS = 1.0  # longest sleep until a record is due, so that a closed reader is noticed
@@ -24,8 +24,9 @@ class AsyncFollowIterator(AsyncFollow, AsyncIterator[Record]):
     record is lost by either."""
 
     def __init__(self, cursor: Cursor, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> None:
-        self._waiting = Waiting(cursor, waiters)
-        self._timeout = timeout
+        """waiters: the set to wake when the reader is closed."""
+        self._watch: WatchThread | None = None
+        self._cursor, self._timeout, self._waiters = cursor, timeout, waiters
         super().__init__(cursor, pace)
 
     async def _give_turn(self) -> None:
@@ -39,17 +40,46 @@ class AsyncFollowIterator(AsyncFollow, AsyncIterator[Record]):
             return None
         if deadline is None and self._timeout is not None:
             deadline = time.monotonic() + self._timeout
-        self.ended = not await self._waiting.wait(deadline)
+        found = False
+        try:
+            while not (found := self._cursor.look()) and await self._sleep(deadline):
+                pass
+        finally:
+            if not found:
+                self._give_up()
+        self.ended = not found
         return deadline
+
+    async def _sleep(self, deadline: float | None) -> bool:
+        """Sleeps, and returns whether there is a reason to look again."""
+        waiter = Waiter()
+        self._watch, journal = watches().expect(self._cursor, waiter)
+        self._waiters.add(waiter)
+        try:
+            if self._cursor.look():
+                return True
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            await waiter.sleep(left)
+            return True
+        finally:
+            journal.waiters.discard(waiter)
+            self._waiters.discard(waiter)
 
     async def aclose(self) -> None:
         """Ends the iteration. An iterator that is dropped without this leaves nothing open either."""
         self.ended = True
-        self._waiting.give_up()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Lets the thread end without this iterator. Takes no lock: the garbage collector may call this at any time."""
+        if self._watch is not None:
+            self._watch.waker.ring()
 
     def __del__(self) -> None:
-        if hasattr(self, "_waiting"):
-            self._waiting.give_up()
+        if hasattr(self, "_watch"):
+            self._give_up()
 
 
 async def in_thread(call: Callable[..., Found], *arguments: Any) -> Found:

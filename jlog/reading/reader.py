@@ -22,7 +22,7 @@ from jlog.reading.journal_records import JournalRecords
 from jlog.reading.pace import Pace
 from jlog.reading.sources import RecordSource, in_columns
 from jlog.reading.subscriber import Subscriber
-from jlog.storage.attaching import attached
+from jlog.storage.attaching import sync_up_to
 from jlog.storage.creation import create_if_missing
 from jlog.storage.damage import Damage
 from jlog.system.arguments import check_count, check_flag, check_timeout
@@ -316,20 +316,13 @@ class Reader:
         deadline = self._deadline()
         # A process that only finds the records synced need not become one that writes, which takes longer than all the rest.
         if durable and not subscriber.is_durable(sequence):
-            self._sync_journal(sequence, deadline)
+            sync_up_to(self._source.path, sequence, deadline)
         subscriber.commit(sequence, deadline, durable=durable)
 
     def sync(self) -> None:
         """Syncs the journal up to the position, so that every record which was read survives a power loss. Call it before you
         tell the outside how far you have come. It needs to write to the journal; a durable_only reader has no need of it."""
-        self._sync_journal(self.position, self._deadline())
-
-    def _sync_journal(self, sequence: int, deadline: Deadline) -> None:
-        """Makes records durable before the outside is told of them."""
-        with attached(self._source.path, deadline) as attachment:
-            if attachment.durable_end < sequence:
-                attachment.sync(deadline)
-            attachment.check()
+        sync_up_to(self._source.path, self.position, self._deadline())
 
     def checkpoint(self, name: str) -> None:
         """Creates the checkpoint `name`, or moves it, at the position, durably. Like a subscriber it holds records back from

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 from jlog._core.system.lock import AT_ONCE, Deadline
 from jlog.care.passed_segments import PassedSegments
 from jlog.errors import JournalClosed, JournalError, PositionLost
@@ -106,8 +104,7 @@ class Subscriber:
     def rewind(self, name: str, deadline: Deadline) -> None:
         journal, file = self._journal, self._open_file()
         with position_files.table_locked(journal.path, deadline):
-            with closing(PositionFile(journal.path, journal.meta, CHECKPOINT, name)) as checkpoint:
-                sequence = checkpoint.read()
+            sequence = position_files.read(journal.path, journal.meta, CHECKPOINT, name)
             journal.cursor.kept(sequence)
             work_files.forget(journal.path, journal.meta, self.name)
             self._position.write(sequence)

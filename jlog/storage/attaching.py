@@ -22,6 +22,14 @@ def attached(path: str, deadline: Deadline = NEVER) -> Attached:
     return Attached(path, MetaPolicy(), deadline)
 
 
+def sync_up_to(path: str, sequence: int, deadline: Deadline = NEVER) -> None:
+    """Makes the records before this sequence durable, before anybody is told of them."""
+    with attached(path, deadline) as attachment:
+        if attachment.durable_end < sequence:
+            attachment.sync(deadline)
+        attachment.check()
+
+
 def hold_as_sink(path: str) -> LockFile:
     """Returns the open lock file, by which this process alone moves records into the journal until it closes the file or dies.
     Raises JournalLocked if another one does."""

@@ -14,9 +14,9 @@ from jlog._core.recover.recovery import create_segment
 from jlog._core.segments.build import segment_start
 from jlog._core.system.durable import sync_directory
 from jlog._core.system.file import OpenFile
-from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
-from jlog.errors import CorruptJournal, JournalExists, JournalMoved
-from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit
+from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile, check_alone
+from jlog.errors import CorruptJournal, JournalExists, JournalLocked, JournalMoved
+from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT
 from jlog.storage.meta import DELETED, DIRECTORIES, NAME, Meta, write_meta
 from jlog.system.files import Directory, HeldPath, file_in, is_there, names_in, share, stat_file
 
@@ -59,24 +59,20 @@ def opened_alone(path: str, deadline: Deadline, *, make: bool = False) -> Iterat
                 held.close()
 
 
+def refuse_writers(path: str, lock_file: LockFile, before: str) -> None:
+    """Raises JournalLocked while a process writes to the journal. The caller has the open lock. before: what it is about to
+    do."""
+    if lock_file.is_held(*OWNERS):
+        raise JournalLocked(f"{path} is open for writing{lock_file.holders(*OWNERS)}; close its writers before {before}")
+    check_alone(path)
+
+
 def _are_current(held: HeldPath, lock_file: LockFile) -> bool:
     try:
         held.check()
         return os.path.samestat(stat_file(lock_file.path), os.fstat(lock_file.fileno()))
     except (JournalMoved, FileNotFoundError):
         return False
-
-
-def writer_options(
-    path: str, precommit: int, given: dict[str, Any], create: bool, deadline: Deadline
-) -> tuple[int, dict[str, Any]]:
-    """Creates the journal if there is none and `create` allows it. Returns the capacity to open the buffer with, 0 for a writer
-    that bypasses the buffer, and the options that were given."""
-    capacity = check_precommit(precommit)
-    options = check_options(given)
-    if create:
-        create_if_missing(path, deadline, **options, precommit=capacity or PRECOMMIT_DEFAULT)
-    return capacity, options
 
 
 def create_if_missing(path: str, deadline: Deadline, **options: Any) -> None:

@@ -99,20 +99,26 @@ def hold_journal(path: str) -> tuple[HeldPath, Meta]:
 
 def parse_meta(text: bytes, name: str) -> Meta:
     """Creates a Meta from the content of a `journal.meta`; `name` is the path that errors name."""
-    first = _FIRST_LINE.match(text)
-    if first is None:
-        raise CorruptJournal(name, 0, "its first line is not the first line of a journal.meta")
-    if int(first[1]) > FORMAT_VERSION:
-        raise UnsupportedFormat(
-            f"{name} has format version {int(first[1])}, this jlog reads up to {FORMAT_VERSION}: upgrade pyjlog"
-        )
-    body = text[first.end() :]
-    if crc32c(body) != int(first[2], 16):
-        raise CorruptJournal(name, first.end(), "its checksum does not match")
+    body, begin = checked_body(text, _FIRST_LINE, FORMAT_VERSION, name, NAME)
     try:
         return _meta_of(parse_json(body))
     except (ValueError, TypeError) as error:
-        raise CorruptJournal(name, first.end(), f"its content is not valid: {error}") from None
+        raise CorruptJournal(name, begin, f"its content is not valid: {error}") from None
+
+
+def checked_body(text: bytes, first_line: re.Pattern[bytes], newest: int, name: str, what: str) -> tuple[bytes, int]:
+    """Returns the content of a file after its first line, and where that begins. The first line states the version and the
+    checksum of the rest, as these groups. Raises CorruptJournal, or UnsupportedFormat for a version after the `newest`. name:
+    the path that errors name. what: the kind of file."""
+    first = first_line.match(text)
+    if first is None:
+        raise CorruptJournal(name, 0, f"its first line is not the first line of a {what}")
+    if int(first[1]) > newest:
+        raise UnsupportedFormat(f"{name} has format version {int(first[1])}, this jlog reads up to {newest}: upgrade pyjlog")
+    body = text[first.end() :]
+    if crc32c(body) != int(first[2], 16):
+        raise CorruptJournal(name, first.end(), "its checksum does not match")
+    return body, first.end()
 
 
 def parse_json(text: bytes) -> dict[str, Any]:

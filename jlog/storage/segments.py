@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from functools import cached_property
 from typing import ClassVar
 
@@ -17,8 +17,7 @@ from jlog._core.segments.index import locate, segment_end
 from jlog._core.segments.segment import Block, SegmentFile, first_time, list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
 from jlog.storage.meta import Meta
-
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+from jlog.system.clock import time_of
 
 
 @dataclass(frozen=True)
@@ -114,10 +113,6 @@ class Segment:
 
     def _file(self) -> SegmentFile:
         return SegmentFile(os.path.dirname(self.path), self.first_sequence, self._meta.uuid, check_header=False)
-
-
-def time_of(timestamp_us: int | None) -> datetime | None:
-    return None if timestamp_us is None else EPOCH + timedelta(microseconds=timestamp_us)
 
 
 def first_time_of(file: SegmentFile, block: Block) -> int:

@@ -16,7 +16,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, Concatenate, Literal, ParamSpec, TypeVar
+from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from jlog._core.system.file import OpenFile
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalMoved
@@ -186,9 +186,9 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> OpenFile:
     return _open(name, flags, directory, path)
 
 
-def open_stream(path: str, mode: Literal["rb", "r+b"] = "rb") -> BinaryIO:
-    """Opens an existing file as open() does, with the refusals of open_file()."""
-    return open(path, mode, opener=open_file(path, os.O_RDONLY if mode == "rb" else os.O_RDWR).hand_over)
+def open_stream(path: str) -> BinaryIO:
+    """Opens an existing file for reading as open() does, with the refusals of open_file()."""
+    return open(path, "rb", opener=open_file(path).hand_over)
 
 
 def read_small(path: str, most: int) -> bytes:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from jlog._core.read.cursor import Cursor
 from jlog._core.system.lock import Deadline, LockFile, Mutex
 from jlog._core.system.notices import warn
 from jlog._core.work.window import NAME_BYTE, OPENING_BYTE, SYNCING_BYTE, Unusable, Window
@@ -16,7 +14,8 @@ from jlog.positions import work_files
 from jlog.positions.position_files import SUBSCRIBER, PositionFile
 from jlog.positions.work_files import ORDERS, WINDOW_MAX, DurableCopy, WorkOptions
 from jlog.reading.journal_records import JournalRecords
-from jlog.storage.attaching import attached
+from jlog.storage.attaching import sync_up_to
+from jlog.storage.segments import end_now
 from jlog.system.arguments import check_choice, check_count, check_seconds
 from jlog.system.filesystem import journal_path
 
@@ -199,19 +198,11 @@ class SharedSubscriber:
     def _write_copy(self, deadline: Deadline) -> None:
         path, meta = self._journal.path, self._journal.meta
         finishes, following, unfinished = self.window.snapshot()
-        self._sync_journal(following, deadline)
+        # The finished records are durable before the copy says that they are finished.
+        if end_now(path, meta.uuid, durable_only=True) < following:
+            sync_up_to(path, following, deadline)
         work_files.write(path, meta, self.name, DurableCopy(self.options, following, unfinished, self.rewinds))
         self.window.note_synced(finishes)
-
-    def _sync_journal(self, following: int, deadline: Deadline) -> None:
-        """Makes the finished records durable before the copy says that they are finished."""
-        path = self._journal.path
-        with closing(Cursor(path, self._journal.meta.uuid, durable_only=True)) as durable:
-            if durable.next_sequence >= following:
-                return
-        with attached(path, deadline) as attachment:
-            if attachment.durable_end < following:
-                attachment.sync(deadline)
 
     # --- The rest --------------------------------------------------------------------------------------------------
 

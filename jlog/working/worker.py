@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,13 +13,15 @@ from jlog._core.system.lock import NEVER, Deadline
 from jlog._core.work.task import Task
 from jlog._core.work.tasks import Interrupt, TaskSource
 from jlog.options import check_lock_timeout
+from jlog.positions import position_files
 from jlog.positions.names import Start, check_name
-from jlog.positions.position_files import SUBSCRIBER
+from jlog.positions.position_files import SUBSCRIBER, PositionFile
 from jlog.positions.work_files import Order
 from jlog.reading.journal_records import JournalRecords
 from jlog.reading.subscriber import create_if_missing as create_subscriber
 from jlog.storage.creation import create_if_missing
 from jlog.storage.damage import Damage
+from jlog.storage.meta import Meta
 from jlog.system.arguments import SECONDS_MAX, check_count, check_flag, check_seconds, check_timeout
 from jlog.system.filesystem import journal_path
 from jlog.typed.codec import Decoder
@@ -194,3 +197,16 @@ class Worker(Taking[Task]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def sync_finishes(path: str, meta: Meta, lock_timeout: float | None) -> None:
+    """Does what Worker.sync_finishes does, for all shared subscribers of the journal at the absolute `path`."""
+    for name in position_files.names(path, SUBSCRIBER):
+        try:
+            with closing(PositionFile(path, meta, SUBSCRIBER, name)) as file:
+                window = file.window()
+        except LookupError:
+            continue  # removed in the meantime
+        if window is not None and window["finishes"] != window["synced"]:
+            with Worker(path, name, create=False, lock_timeout=lock_timeout) as worker:
+                worker.sync_finishes()

@@ -11,16 +11,26 @@ from typing import TYPE_CHECKING, Any
 from jlog._core.system.lock import Deadline
 from jlog._core.write import writer
 from jlog.care.cleaning import Cleaner
-from jlog.errors import JournalError, JournalMoved, JournalNotFound
-from jlog.options import Compression, Retention, Roll, Sync, check_lock_timeout
+from jlog.errors import JournalError, JournalMoved, JournalNotFound, RecordTooLarge
+from jlog.options import (
+    PRECOMMIT_DEFAULT,
+    Compression,
+    Retention,
+    Roll,
+    Sync,
+    check_lock_timeout,
+    check_options,
+    check_precommit,
+)
+from jlog.positions.position_files import table_locked
 from jlog.storage.attaching import MetaPolicy
-from jlog.storage.creation import writer_options
+from jlog.storage.creation import create_if_missing
+from jlog.storage.state import state_of
 from jlog.system.arguments import check_flag
 from jlog.system.filesystem import journal_path
 from jlog.typed.codec import Codec, check_codec, encoded, encoded_columns
 from jlog.writer.ids import Ids
 from jlog.writer.syncing import NO_MEMORY_PAUSE_SECONDS, AsyncSyncs
-from jlog.writer.types import settle_types
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -105,8 +115,10 @@ class Writer(writer.Writer):
             "retention": retention,
         }
         deadline = Deadline(check_lock_timeout(lock_timeout))
+        capacity, changes = check_precommit(precommit), check_options(options)
         while True:
-            capacity, changes = writer_options(path, precommit, options, create, deadline)
+            if create:
+                create_if_missing(path, deadline, **changes, precommit=capacity or PRECOMMIT_DEFAULT)
             try:
                 super().__init__(
                     path,
@@ -131,7 +143,7 @@ class Writer(writer.Writer):
         if codec is not None:
             self.__class__ = TypedWriter  # so that appends without a codec look for none
             try:
-                settle_types(self, codec, deadline)
+                _settle_types(self, codec, deadline)
             except BaseException:
                 self.close()
                 raise
@@ -239,3 +251,22 @@ class TypedWriter(Writer):
 
 def _open(path: str, options: dict[str, Any]) -> Writer:
     return Writer(path, **options)
+
+
+def _settle_types(writer: Writer, codec: Codec, deadline: Deadline) -> None:
+    """Lets the codec compare its types with those that the journal has had, and stores what it says. Raises SchemaConflict."""
+    new_state = getattr(codec, "new_state", None)
+    if new_state is None:
+        return
+    # Two writers that open at once: the second reads what the first has stored.
+    with table_locked(writer.path, deadline):
+        changes = new_state(state_of(writer.path), writer.path)
+        if not changes:
+            return
+        try:
+            writer.extend((), state=changes)
+        except RecordTooLarge as error:
+            raise RecordTooLarge(
+                f"{writer.path}: the schema of {codec!r} is stored in the journal's state, and does not fit: {error}; "
+                "give fewer types, types with fewer fields, or json(dict), which takes any object"
+            ) from None

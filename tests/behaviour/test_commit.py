@@ -109,7 +109,7 @@ def test_a_durable_commit_works_where_no_writer_is(path):
 def test_a_durable_commit_of_synced_records_does_not_open_the_journal_for_writing(ten, reader, monkeypatch):
     take(reader, 4)
     reader.sync()
-    monkeypatch.setattr("jlog.reading.reader.attached", None)
+    monkeypatch.setattr("jlog.reading.reader.sync_up_to", None)
     reader.commit(4, durable=True)
     assert reader.committed == 4
 

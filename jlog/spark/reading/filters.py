@@ -10,7 +10,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from jlog.query.bounds import EVERYTHING, compared, one_of
 from jlog.spark.reading.columns import JOURNAL
 from jlog.spark.reading.plan import Range
-from jlog.storage.segments import time_of
+from jlog.system.clock import time_of
 
 if TYPE_CHECKING:
     import pyarrow
