@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from jlog._core.work.task import Task
     from jlog.care.statistics import Stats, SubscriberStats
     from jlog.query.scan import scan
-    from jlog.repair.report import RepairReport
+    from jlog.repair.repair import RepairReport
     from jlog.working.worker import Worker
 else:
     # Few programs use these names, and their modules would take an eighth of the time of `import jlog`. So each is imported
     # when it is first used. Type checkers do not see this function: with it they would take every name for one of jlog's.
     _IMPORTED_LATER = {
-        "RepairReport": "jlog.repair.report",
+        "RepairReport": "jlog.repair.repair",
         "Stats": "jlog.care.statistics",
         "SubscriberStats": "jlog.care.statistics",
         "Task": "jlog._core.work.task",

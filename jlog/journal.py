@@ -48,7 +48,7 @@ from jlog.system.filesystem import journal_path
 
 if TYPE_CHECKING:
     from jlog.care.statistics import Stats, StatsSource
-    from jlog.repair.report import RepairReport
+    from jlog.repair.repair import RepairReport
 
 
 class Journal:

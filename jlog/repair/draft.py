@@ -1,4 +1,4 @@
-"""Segments as they are to be, while the plan is made. They change until it is complete."""
+"""Segments as they are to be. They change until the plan is complete."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog._core.recover.found_page import Body
 from jlog._core.segments.build import encode_state
 from jlog._core.segments.segment import segment_name
-from jlog.repair.findings import BlockPlace, BlockRun, FoundSegment
-from jlog.repair.steps import NewBlock, NewSegment
+from jlog.repair.findings import BlockPlace, BlockRun, FoundSegment, SegmentHead
 
 State = dict[bytes, bytes]
 StateChanges = dict[bytes, bytes | None]  # None deletes the key
+
+
+@dataclass(frozen=True)
+class NewBlock:
+    """Records of a block that is to be written. `base_time_us`: None where they are state."""
+
+    raw: bytes
+    base_time_us: int | None = None
+    is_state_block: bool = False  # the STATE block with which every segment begins
 
 
 @dataclass(eq=False)
@@ -46,6 +54,15 @@ class SegmentDraft:
         )
         return self.first_sequence, SEGMENT_HEADER_BYTES + size, self.end_sequence
 
+    @property
+    def records(self) -> int:
+        return sum(run.end_sequence - run.first_sequence for run in self.runs) + (self.body.records if self.body else 0)
+
+    @property
+    def head(self) -> SegmentHead | None:
+        """The header of the file that has its blocks; None where there is no such file, or the header is damaged."""
+        return None if self.source is None else self.source.head
+
     def parts(self) -> Iterator[tuple[BlockRun | NewBlock, int]]:
         """Yields what follows the header, in order, and the sequence with which each part begins."""
         sequence = self.first_sequence
@@ -70,8 +87,7 @@ class SegmentDraft:
     @property
     def stands(self) -> bool:
         """Whether its file is as it is to be, but for what may stand beyond its end."""
-        head = self.source.head if self.source is not None else None
-        return self.is_verbatim and not self.doubtful and head is not None and head.previous == self.previous
+        return self.is_verbatim and not self.doubtful and self.head is not None and self.head.previous == self.previous
 
     @property
     def ends_in_damage(self) -> bool:
@@ -82,21 +98,6 @@ class SegmentDraft:
             and any(damaged_range.offset >= self.runs[-1].end for damaged_range in self.source.damaged_ranges)
         )
 
-    def finished(self) -> NewSegment:
-        """Returns the segment that the draft has become."""
-        return NewSegment(
-            first_sequence=self.first_sequence,
-            end=self.end,
-            epoch=self.epoch,
-            previous=self.previous,
-            head=self.source.head if self.source is not None else None,
-            source=self.source.segment if self.source is not None else None,
-            parts=tuple(self.parts()),
-            records=sum(run.end_sequence - run.first_sequence for run in self.runs) + (self.body.records if self.body else 0),
-            doubtful=self.doubtful,
-            stands=self.stands,
-        )
-
     def describe(self) -> str:
         """Says what becomes of the segment's file when it is written."""
         records = self.end_sequence - self.first_sequence
@@ -105,9 +106,9 @@ class SegmentDraft:
         if self.source.segment != self.first_sequence:
             return f"made, with {records} records that stood after the damage in {segment_name(self.source.segment)}"
         new = []
-        if self.source.head is None:
+        if self.head is None:
             new.append("its header")
-        elif self.source.head.previous != self.previous:
+        elif self.head.previous != self.previous:
             new.append("what its header says of the segment before")
         if self.state is not None:
             new.append("the state that it begins with")

@@ -6,31 +6,70 @@ Sequences never change: the numbers of lost records become a gap, which the head
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog._core.recover.found_page import Body
 from jlog._core.segments.segment import segment_name
-from jlog.repair import steps
+from jlog.repair.apply import Applier
 from jlog.repair.draft import SegmentDraft
-from jlog.repair.findings import Findings, FoundBody, FoundSegment, SegmentHead, is_outdated
+from jlog.repair.findings import BlockRun, Findings, FoundBody, FoundSegment, SegmentHead, is_outdated
 from jlog.repair.losses import damage_of_segments, lost_records
-from jlog.repair.states import States, make_states
-from jlog.repair.steps import RepairPlan, RepairStep
+from jlog.repair.states import StateReader, make_states
+from jlog.storage.damage import Damage
 from jlog.storage.meta import NAME as META
 
 EMPTY_SEGMENT_BYTES = SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES
 
 
-def plan(findings: Findings, states: States) -> RepairPlan:
+@dataclass(frozen=True)
+class RepairStep:
+    """One step of a repair. `file` is a name in the journal's directory; `text` says what is done, None where no user needs to
+    know. `act` does it: a method of Applier, which gets the file's path."""
+
+    file: str
+    text: str | None
+    act: Callable[[Applier, str], None]
+
+
+@dataclass(frozen=True)
+class RepairPlan:
+    """`segments`: the journal's segments as they are to be, oldest first. Where `sound`, they are those that are there;
+    otherwise the last one is empty, and writing goes on there."""
+
+    segments: tuple[SegmentDraft, ...]
+    sound: bool
+    steps: tuple[RepairStep, ...]
+    damage: tuple[Damage, ...]
+    lost: tuple[tuple[int, int], ...]
+
+    @property
+    def records(self) -> int:
+        return sum(segment.records for segment in self.segments)
+
+    @property
+    def blocks(self) -> int:
+        parts = [part for segment in self.segments for part, _ in segment.parts()]
+        return sum(part.blocks if isinstance(part, BlockRun) else 1 for part in parts)
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Ranges of sequences that no record has."""
+        ends = [(segment.previous or (0, 0, 0))[2] for segment in self.segments]
+        firsts = [segment.first_sequence for segment in self.segments]
+        return [(end, first) for end, first in zip(ends, firsts, strict=True) if end < first]
+
+
+def plan(findings: Findings, states: StateReader) -> RepairPlan:
     """`states` reads the state that blocks hold."""
     first_retained = _first_retained(findings)
     drafts = _assemble(findings.segments, first_retained)
     _complete(findings, states, drafts)
     if _is_sound(findings, drafts):
         wanted = tuple(_steps_where_sound(findings, drafts, first_retained))
-        return RepairPlan(tuple(draft.finished() for draft in drafts), True, wanted, findings.damage, ())
+        return RepairPlan(tuple(drafts), True, wanted, findings.damage, ())
 
     _add_bodies(drafts, findings.bodies)
     known_end = _known_end(findings, drafts)
@@ -48,7 +87,7 @@ def plan(findings: Findings, states: States) -> RepairPlan:
     lost = lost_records(findings, drafts, known_end)
     wanted = tuple(_steps_where_damaged(findings, drafts, first_retained, next_sequence))
     damage = (*findings.damage, *damage_of_segments(findings, lost))
-    return RepairPlan(tuple(draft.finished() for draft in drafts), False, wanted, damage, tuple(lost))
+    return RepairPlan(tuple(drafts), False, wanted, damage, tuple(lost))
 
 
 # --- The segments that are to be -----------------------------------------------------------------------------------------
@@ -158,7 +197,7 @@ def _is_sound(findings: Findings, drafts: list[SegmentDraft]) -> bool:
     return place == last.end and bounds.closed in (None, place) and not elsewhere
 
 
-def _complete(findings: Findings, states: States, drafts: list[SegmentDraft]) -> None:
+def _complete(findings: Findings, states: StateReader, drafts: list[SegmentDraft]) -> None:
     """Sets the state, the epoch, and what each segment says of the one before. Done again when drafts have been added."""
     make_states(states, drafts)
     heads = {segment.segment: segment.head for segment in findings.segments if segment.head is not None}
@@ -215,7 +254,8 @@ def _steps_where_damaged(
     yield from _write_unsynced_again(findings, last)
     made = "made anew: " if findings.bounds is None else ""
     text = f"{made}numbering goes on at {last.first_sequence}"
-    yield steps.WriteBounds("bounds", text, first_retained, last.end, findings.bounds is None)
+    write = partial(Applier.write_bounds, first_sequence=first_retained, end=last.end, is_new=findings.bounds is None)
+    yield RepairStep("bounds", text, write)
     for draft in reversed(others):
         yield from _write_segment(draft, clock_us)
     yield from _invalidate_page(findings)
@@ -226,7 +266,7 @@ def _steps_where_damaged(
 
 def _make_directories(findings: Findings) -> Iterator[RepairStep]:
     for name in findings.missing_directories:
-        yield steps.MakeDirectory(name, "made anew: it was missing")
+        yield RepairStep(name, "made anew: it was missing", Applier.make_directory)
 
 
 def _begin_epoch(findings: Findings, first: int) -> RepairStep:
@@ -237,7 +277,7 @@ def _begin_epoch(findings: Findings, first: int) -> RepairStep:
             "with those that it had"
         )
     meta = replace(findings.meta, epochs=[*findings.meta.epochs, (findings.new_epoch, first)])
-    return steps.WriteMeta(META, text, meta, keep_old=not findings.has_meta)
+    return RepairStep(META, text, partial(Applier.write_meta, meta=meta, keep_old=not findings.has_meta))
 
 
 def _keep_damaged_bytes(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[RepairStep]:
@@ -251,12 +291,14 @@ def _keep_damaged_bytes(findings: Findings, drafts: list[SegmentDraft]) -> Itera
 
 
 def _keep(name: str, start: int, end: int | None) -> RepairStep:
-    return steps.KeepBytes(name, f"what stands there from byte {start} on is kept in quarantine/", start, end)
+    text = f"what stands there from byte {start} on is kept in quarantine/"
+    return RepairStep(name, text, partial(Applier.keep_bytes, start=start, end=end))
 
 
 def _write_segment(draft: SegmentDraft, clock_us: int) -> Iterator[RepairStep]:
     if not draft.stands:
-        yield steps.WriteSegment(segment_name(draft.first_sequence), draft.describe(), draft.finished(), clock_us)
+        write = partial(Applier.write_segment, segment=draft, clock_us=clock_us)
+        yield RepairStep(segment_name(draft.first_sequence), draft.describe(), write)
 
 
 def _write_unsynced_again(findings: Findings, last: SegmentDraft) -> Iterator[RepairStep]:
@@ -275,12 +317,14 @@ def _write_unsynced_again(findings: Findings, last: SegmentDraft) -> Iterator[Re
         whole = [] if source is None else [(run.start, run.end) for run in source.runs]
         if source is not None and source.head is not None:
             whole.insert(0, (0, SEGMENT_HEADER_BYTES))
-        yield steps.WriteAgain(segment_name(name), None, tuple((max(start, synced), end) for start, end in whole))
+        ranges = tuple((max(start, synced), end) for start, end in whole)
+        yield RepairStep(segment_name(name), None, partial(Applier.write_again, ranges=ranges))
 
 
 def _invalidate_page(findings: Findings) -> Iterator[RepairStep]:
     if findings.page is not None and findings.page.ready:
-        yield steps.InvalidatePage("precommit", "no longer says where the journal ends: all records are in segments")
+        text = "no longer says where the journal ends: all records are in segments"
+        yield RepairStep("precommit", text, Applier.invalidate_page)
 
 
 def _cut_segments(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[RepairStep]:
@@ -292,7 +336,7 @@ def _cut_segments(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[Re
             for start, kept_end in file.to_keep:
                 if kept_end is None:
                     yield _keep(name, start, kept_end)
-            yield steps.CutSegment(name, f"cut to {end} bytes", end)
+            yield RepairStep(name, f"cut to {end} bytes", partial(Applier.cut, end=end))
 
 
 def _take_away_the_rest(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[RepairStep]:
@@ -301,7 +345,7 @@ def _take_away_the_rest(findings: Findings, drafts: list[SegmentDraft]) -> Itera
     names = {draft.first_sequence for draft in drafts}
     for name in findings.segment_files:
         if name not in names and (findings.bounds is None or name > drafts[0].first_sequence):
-            yield steps.TakeAway(segment_name(name), "moved to quarantine/")
+            yield RepairStep(segment_name(name), "moved to quarantine/", Applier.take_away)
 
 
 def _tidy(findings: Findings, drafts: list[SegmentDraft], first_retained: int) -> Iterator[RepairStep]:
@@ -312,22 +356,28 @@ def _tidy(findings: Findings, drafts: list[SegmentDraft], first_retained: int) -
         if index.segment in written:
             continue
         if index.segment not in ends:
-            yield steps.RemoveFile(index.file, "removed: it is of no sealed segment")
+            yield RepairStep(index.file, "removed: it is of no sealed segment", Applier.remove)
         elif not index.right:
-            yield steps.MakeIndex(index.file, "made anew", index.segment, ends[index.segment])
+            yield _make_index(index.file, "made anew", index.segment, ends[index.segment])
     for segment in sorted(written & ends.keys()):
-        yield steps.MakeIndex(segment_name(segment), None, segment, ends[segment])
+        yield _make_index(segment_name(segment), None, segment, ends[segment])
     for position in findings.positions:
         if position.sequence is None:
             # At the first record it holds everything back, as it did while it was damaged.
             text = f"set to {first_retained}, the first record kept: where it stood cannot be read"
-            yield steps.SetPosition(position.file, text, position.kind, position.name, first_retained)
+            move = partial(Applier.set_position, kind=position.kind, name=position.name, sequence=first_retained)
+            yield RepairStep(position.file, text, move)
         else:
             yield from _restore_copies(position.file, position.damaged_copies)
     for name in findings.unfinished:
-        yield steps.RemoveUnfinished(name, "removed: it was never finished")
+        yield RepairStep(name, "removed: it was never finished", Applier.remove)
+
+
+def _make_index(file: str, text: str | None, segment: int, end: int) -> RepairStep:
+    return RepairStep(file, text, partial(Applier.make_index, segment=segment, end=end))
 
 
 def _restore_copies(file: str, offsets: tuple[int, ...], *, is_bounds: bool = False) -> Iterator[RepairStep]:
     for offset in offsets:
-        yield steps.RestoreCopy(file, "its damaged copy is made anew from the other one", offset, is_bounds)
+        restore = partial(Applier.restore_copy, offset=offset, is_bounds=is_bounds)
+        yield RepairStep(file, "its damaged copy is made anew from the other one", restore)

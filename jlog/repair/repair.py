@@ -7,26 +7,48 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
 
 from jlog._core.segments.segment import list_segments
-from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile, check_alone
-from jlog.care.verify import Progress, verify
+from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
+from jlog.care.verify import Progress, Report, verify
 from jlog.errors import JournalLocked, JournalNotFound
 from jlog.positions import position_files
 from jlog.positions.position_files import SUBSCRIBER
 from jlog.repair.apply import Applier
 from jlog.repair.findings import Findings
-from jlog.repair.plan import plan
-from jlog.repair.report import RepairAction, RepairReport
-from jlog.repair.scan import StateReader, has_unwritten_records, scan
-from jlog.repair.steps import RepairPlan
+from jlog.repair.plan import RepairPlan, plan
+from jlog.repair.scan import has_unwritten_records, scan
+from jlog.repair.states import StateReader
 from jlog.storage.attaching import attached
 from jlog.storage.copying import nobody_copies
-from jlog.storage.creation import share_lock
+from jlog.storage.creation import refuse_writers, share_lock
 from jlog.storage.meta import DELETED, read_meta
 from jlog.storage.meta import NAME as META
 from jlog.system.files import is_there, naming_its_path
+
+
+@dataclass(frozen=True)
+class RepairAction:
+    """A change that a repair has made to a file; in a dry run, one that it would make."""
+
+    path: str
+    text: str
+
+
+@dataclass
+class RepairReport(Report):
+    """Result of repair(). `damage` and `lost` are what it found. The numbers are those of the journal as it is afterwards.
+    `ok`: it is sound then; of a dry run: nothing was damaged."""
+
+    actions: list[RepairAction] = field(default_factory=list)
+    lost: list[tuple[int, int]] = field(default_factory=list)  # (first, next) of records that are gone
+    sound: bool = True
+
+    @property
+    def ok(self) -> bool:
+        return self.sound
 
 
 @naming_its_path
@@ -66,7 +88,9 @@ def _apply(findings: Findings, wanted: RepairPlan, lock_file: LockFile, progress
     with ExitStack() as held:
         for name in position_files.names(path, SUBSCRIBER):
             held.callback(position_files.hold(path, meta, name).close)
-        for step in Applier(path, meta, lock_file, deadline).apply(wanted.steps):
+        applier = Applier(path, meta, lock_file, deadline)
+        for step in wanted.steps:
+            step.act(applier, os.path.join(path, step.file))
             if step.text is not None:
                 report.actions.append(RepairAction(os.path.join(path, step.file), step.text))
     found = verify(path, progress)
@@ -87,23 +111,15 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
     if dry_run and not os.path.exists(name):
         yield None
         return
-    lock_file = LockFile(name, create=not dry_run, writable=not dry_run)
-    try:
+    with closing(LockFile(name, create=not dry_run, writable=not dry_run)) as lock_file:
         if not dry_run:
             share_lock(path, lock_file)
         _take(path, lock_file, "open", deadline, shared=dry_run)
-        if lock_file.is_held(*OWNERS):
-            who = lock_file.holders(*OWNERS)
-            raise JournalLocked(
-                f"{path} is open for writing{who}; close its writers before repairing it (`jlogtool verify` runs beside them)"
-            )
-        check_alone(path)
+        refuse_writers(path, lock_file, "repairing it (`jlogtool verify` runs beside them)")
         with nullcontext() if dry_run else nobody_copies(path):
             if not dry_run:
                 _take(path, lock_file, "table", deadline)
             yield lock_file
-    finally:
-        lock_file.close()
 
 
 def _take(path: str, lock_file: LockFile, name: str, deadline: Deadline, *, shared: bool = False) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 
 from jlog._core.buffer.precommit import Precommit
 from jlog._core.format.constants import DUAL_SLOT_OFFSETS, NONE, SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import Bounds, BoundsFile, both_copies
+from jlog._core.format.signature import SIGNATURE_BYTES, Signature, whose
 from jlog._core.recover.abandoned_buffer import is_longer, only_processes_died
 from jlog._core.recover.found_page import Body, Page, look_at_page
 from jlog._core.recover.scan import scan as find_end
@@ -33,7 +36,6 @@ from jlog.repair.findings import (
     is_chain,
     trusted,
 )
-from jlog.repair.identity import find_identity
 from jlog.storage.damage import Damage, DamagedRange, bad_sectors_are_damage, open_segment, walk_segment
 from jlog.storage.meta import DIRECTORIES, Meta, read_meta
 from jlog.storage.meta import NAME as META
@@ -85,11 +87,51 @@ def _read_meta(path: str, first_epoch: int) -> tuple[Meta, Damage | None]:
         reason = "it is missing"
     except CorruptJournal as error:
         reason = error.reason
-    uuid, epochs = find_identity(path)
+    uuid, epochs = _find_identity(path)
     kept = retention_fields(Retention(delete_read=False))
     options = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, "retention": kept}
     meta = Meta(uuid, epochs or [(first_epoch, 0)], options)
     return meta, Damage(os.path.join(path, META), 0, reason, 0, 0)
+
+
+def _find_identity(path: str) -> tuple[bytes, list[tuple[int, int]]]:
+    """Returns the uuid, and the epochs with the first sequence of each. Raises CorruptJournal where no file states them."""
+    found = _signatures(path)
+    if not found:
+        raise CorruptJournal(
+            os.path.join(path, META),
+            0,
+            "it is missing or damaged, and no other file has the journal's identity; restore the journal from a backup",
+        )
+    ((uuid, _),) = Counter(signature.uuid for signature in found).most_common(1)
+    epochs: dict[int, int] = {}
+    begun = 0
+    for signature in found:
+        if signature.uuid == uuid and signature.epoch is not None and signature.epoch not in epochs:
+            begun = max(begun, signature.first_sequence or 0) if epochs else 0
+            epochs[signature.epoch] = begun
+    return uuid, list(epochs.items())
+
+
+def _signatures(path: str) -> list[Signature]:
+    """Reads the signature of every file that has one, segments first and oldest first."""
+    places = [(segment_name(name), 0) for name in list_segments(path)]
+    others = ["bounds"]
+    for folder in DIRECTORIES:
+        if os.path.isdir(os.path.join(path, folder)):
+            others += [os.path.join(folder, name) for name in sorted(os.listdir(os.path.join(path, folder)))]
+    places += [(name, at) for name in others for at in DUAL_SLOT_OFFSETS]
+    found = []
+    for name, at in places:
+        try:
+            file = open_file(os.path.join(path, name))
+        except (FileNotFoundError, JournalError):
+            continue
+        with file:
+            signature = whose(os.pread(file.fd, SIGNATURE_BYTES, at))
+        if signature is not None:
+            found.append(signature)
+    return found
 
 
 def _read_bounds(path: str, meta: Meta) -> Bounds | None:
@@ -202,12 +244,10 @@ def _look_at_segment(
             break
         progress(piece.end - piece.offset)
         if goes_on:
-            run = runs.pop()
-            start, first, blocks, has_state_block = run.start, run.first_sequence, run.blocks, run.has_state_block
+            runs[-1] = replace(runs[-1], end=piece.end, end_sequence=piece.end_sequence, blocks=runs[-1].blocks + 1)
         else:
-            start, first, blocks = piece.offset, piece.first_sequence, 0
-            has_state_block = piece.offset == SEGMENT_HEADER_BYTES
-        runs.append(BlockRun(start, piece.end, first, piece.end_sequence, blocks + 1, has_state_block))
+            begins = piece.offset == SEGMENT_HEADER_BYTES
+            runs.append(BlockRun(piece.offset, piece.end, piece.first_sequence, piece.end_sequence, 1, has_state_block=begins))
         goes_on = True
         clock_us = max(clock_us, piece.clock_us)
         durable_end = max(durable_end, piece.durable_end)
@@ -312,26 +352,3 @@ def has_unwritten_records(findings: Findings) -> bool:
         precommit.map()
         return only_processes_died(findings.path, findings.meta.uuid, precommit, bounds)
     return False
-
-
-# --- State ---------------------------------------------------------------------------------------------------------------
-
-
-class StateReader:
-    """Reads the state that blocks hold, by their place, for the plan."""
-
-    def __init__(self, path: str, uuid: bytes) -> None:
-        self._path = path
-        self._uuid = uuid
-
-    def of_block(self, segment: int, offset: int) -> dict[bytes, bytes]:
-        """Returns the state that a whole STATE block holds."""
-        with closing(SegmentFile(self._path, segment, self._uuid, check_header=False)) as file:
-            block, _ = file.block_at(offset)
-            assert block is not None
-            return file.apply_state(block, {})
-
-    def state_after_run(self, segment: int, run: BlockRun, state: dict[bytes, bytes]) -> dict[bytes, bytes]:
-        """Returns what the blocks of a run make of `state`."""
-        with closing(SegmentFile(self._path, segment, self._uuid, check_header=False)) as file:
-            return file.state_between(run.start, run.end, state)

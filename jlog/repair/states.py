@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from contextlib import closing
 
+from jlog._core.segments.segment import SegmentFile
 from jlog.repair.draft import SegmentDraft, State, StateChanges
 from jlog.repair.findings import BlockRun
 
 
-class States(Protocol):
-    """Reads the state that whole blocks hold."""
+class StateReader:
+    """Reads the state that whole blocks hold, by their place."""
 
-    def of_block(self, segment: int, offset: int) -> State: ...
+    def __init__(self, path: str, uuid: bytes) -> None:
+        self._path = path
+        self._uuid = uuid
 
-    def state_after_run(self, segment: int, run: BlockRun, state: State) -> State: ...
+    def of_block(self, segment: int, offset: int) -> State:
+        """Returns the state that a whole STATE block holds."""
+        with closing(SegmentFile(self._path, segment, self._uuid, check_header=False)) as file:
+            block, _ = file.block_at(offset)
+            assert block is not None
+            return file.apply_state(block, {})
+
+    def state_after_run(self, segment: int, run: BlockRun, state: State) -> State:
+        """Returns what the blocks of a run make of `state`."""
+        with closing(SegmentFile(self._path, segment, self._uuid, check_header=False)) as file:
+            return file.state_between(run.start, run.end, state)
 
 
-def make_states(states: States, drafts: list[SegmentDraft]) -> None:
+def make_states(states: StateReader, drafts: list[SegmentDraft]) -> None:
     """Gives each draft that has lost its state block the state of the blocks before it. Puts back the changes that a gap has
     taken, as far as the next whole state block tells them."""
     place: tuple[SegmentDraft, int] | None = None  # of the last gap since then: before this run of this draft
@@ -36,7 +49,7 @@ def make_states(states: States, drafts: list[SegmentDraft]) -> None:
             place = draft, len(draft.runs) - 1
 
 
-def _state_of(states: States, follows: SegmentDraft | None, before: SegmentDraft | None) -> State:
+def _state_of(states: StateReader, follows: SegmentDraft | None, before: SegmentDraft | None) -> State:
     if follows is None:
         return {}
     if follows is not before and follows.state is not None:  # one without a record, which is not a draft any more
@@ -44,7 +57,7 @@ def _state_of(states: States, follows: SegmentDraft | None, before: SegmentDraft
     return _state_after(states, follows)
 
 
-def _put_back(states: States, before: SegmentDraft, whole: SegmentDraft, draft: SegmentDraft, run: int) -> None:
+def _put_back(states: StateReader, before: SegmentDraft, whole: SegmentDraft, draft: SegmentDraft, run: int) -> None:
     """Puts the changes back that lie between the state of the blocks before `whole` and its own state block."""
     found, wanted = _state_after(states, before), _state_at_start(states, whole)
     changes = {key: wanted.get(key) for key in [*found, *wanted] if found.get(key) != wanted.get(key)}
@@ -58,7 +71,7 @@ def _changed(state: State, changes: StateChanges) -> State:
     return {key: value for key, value in {**state, **changes}.items() if value is not None}
 
 
-def _state_at_start(states: States, draft: SegmentDraft) -> State:
+def _state_at_start(states: StateReader, draft: SegmentDraft) -> State:
     """Returns what the state block says."""
     if draft.state is not None:
         return draft.state
@@ -66,7 +79,7 @@ def _state_at_start(states: States, draft: SegmentDraft) -> State:
     return states.of_block(draft.source.segment, draft.runs[0].start)
 
 
-def _state_after(states: States, draft: SegmentDraft) -> State:
+def _state_after(states: StateReader, draft: SegmentDraft) -> State:
     """Returns the state after the last block."""
     state = _state_at_start(states, draft)
     for i in range(len(draft.runs) + 1):
