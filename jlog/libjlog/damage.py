@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -117,17 +118,13 @@ class DamageFinder:
         return None
 
     def _search(self, fd: int, count: int, at: int) -> int | None:
-        low, high = 0, count
-        while low < high:
-            middle = (low + high) // 2
-            entry = self._entries(fd, middle, 1)
-            if (entry and 0 < entry[0] < at) or (
-                middle == 0 and at != 0
-            ):  # the first entry is 0, and so is a closed index's last
-                low = middle + 1
-            else:
-                high = middle
-        entries = self._entries(fd, low, ENTRIES)
+        def is_reached(number: int) -> bool:
+            entry = self._entries(fd, number, 1)
+            if number == 0:
+                return at == 0
+            return not (entry and 0 < entry[0] < at)  # a closed index ends with an entry of 0
+
+        entries = self._entries(fd, bisect_left(range(count), True, key=is_reached), ENTRIES)
         if not entries or entries[0] != at:
             return None
         for offset in entries[1:]:

@@ -31,6 +31,7 @@ from jlog.libjlog.format import (
 from jlog.reading.reader import Reader
 from jlog.record import Record
 from jlog.storage.damage import Damage
+from jlog.storage.gaps import count_assigned
 from jlog.system.files import naming, write_whole
 from jlog.system.filesystem import journal_path
 
@@ -130,7 +131,8 @@ class _Export:
     def write_records(self) -> None:
         try:
             end = self._journal.next_sequence
-            self._find_gaps(end)
+            first = self._journal.first_sequence
+            self.result.gaps = end - first - count_assigned(self._journal.gaps(), first, end)
             with Reader(self._journal.path) as reader:
                 while reader.position < end:
                     try:
@@ -207,10 +209,6 @@ class _Export:
         self._file = file
         self._starts.append(sequence)
         self._in_segment = self._bytes = self._written = 0
-
-    def _find_gaps(self, end: int) -> None:
-        first = self._journal.first_sequence
-        self.result.gaps = sum(max(0, min(to, end) - max(begin, first)) for begin, to in self._journal.gaps())
 
     # --- Subscribers and the rest ---------------------------------------------------------------------------------------
 

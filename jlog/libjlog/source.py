@@ -26,7 +26,7 @@ from jlog.libjlog.format import (
     segment_of,
     subscriber_of,
 )
-from jlog.system.files import naming, open_file, open_stream, read_small, read_whole
+from jlog.system.files import naming, open_file, read_small, read_whole
 from jlog.system.filesystem import journal_path
 
 BUFFER_BYTES_MAX = 128 << 20  # a larger pre-commit buffer is not read, since it is held in memory
@@ -102,8 +102,8 @@ class Source:
         layout = layout_of(content, self.path)
         if layout is not None:
             return layout
-        first = [self._first_bytes(segment) for segment in self.segments()] + [self._first_bytes(None)]
-        begins = next((begin for begin in first if len(begin) == 16), b"")
+        first = [self._read_from(segment_name(segment), 16) for segment in self.segments()]
+        begins = next((begin for begin in [*first, self._read_from(PRE_COMMIT, 16, POINTER_BYTES)] if len(begin) == 16), b"")
         if len(content) == METASTORE_BYTES[0] or content[12:] == bytes(4):
             return self._old_layout(content, begins)
         layout = layout_of(bytes(12) + begins[:4], self.path) if begins else None
@@ -112,11 +112,11 @@ class Source:
             return layout
         raise UnsupportedFormat(f"{path}: {what}, and there is no message whose magic could tell the layout")
 
-    def _first_bytes(self, segment: int | None) -> bytes:
-        """Returns the beginning of a segment, or of the messages in the buffer."""
-        name = PRE_COMMIT if segment is None else segment_name(segment)
-        with suppress(FileNotFoundError), open_stream(os.path.join(self.path, name)) as file:
-            return file.read(16) if segment is not None else file.read(16 + POINTER_BYTES)[POINTER_BYTES:]
+    def _read_from(self, name: str, size: int, at: int = 0) -> bytes:
+        """Reads so many bytes of a file, fewer where it ends; nothing where it is missing."""
+        path = os.path.join(self.path, name)
+        with suppress(FileNotFoundError), naming(path), open_file(path) as file:
+            return read_whole(file.fd, size, at)
         return b""
 
     def _old_layout(self, metastore: bytes, begins: bytes) -> Layout:
@@ -256,20 +256,13 @@ class Source:
         newest = segments[-1]
         with suppress(FileNotFoundError):
             size = os.stat(os.path.join(self.path, segment_name(newest))).st_size
-            return newest, size, self._pointer()
+            pointer = self.layout.numbers(self._read_from(PRE_COMMIT, POINTER_BYTES))
+            return newest, size, pointer[0] if pointer else 0
         return None
-
-    def _pointer(self) -> int:
-        with suppress(FileNotFoundError), open_file(os.path.join(self.path, PRE_COMMIT)) as file:
-            found = self.layout.numbers(read_whole(file.fd, POINTER_BYTES, 0))
-            return found[0] if found else 0
-        return 0
 
     def unused(self, used: int) -> bytes:
         """Returns the bytes of the buffer after those in use, which are left from before the last flush."""
-        with suppress(FileNotFoundError), open_file(os.path.join(self.path, PRE_COMMIT)) as file:
-            return read_whole(file.fd, BUFFER_BYTES_MAX, POINTER_BYTES + used)
-        return b""
+        return self._read_from(PRE_COMMIT, BUFFER_BYTES_MAX, POINTER_BYTES + used)
 
     def _stable_content(self, path: str) -> tuple[bytes | None, int]:
         """Returns the bytes in use, and by how many the pointer goes beyond the file. The first is None where they have changed
