@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 import jlog
@@ -72,16 +73,10 @@ class JournalBroker(AsyncBroker):
             try:
                 while self._worker is worker:
                     async for task in worker.tasks_async(timeout=SIGNAL_SECONDS):
-                        yield AckableMessage(data=task.value or b"", ack=self._ack_of(task))
+                        yield AckableMessage(data=task.value or b"", ack=partial(task.ack, durable=self.durable))
             except jlog.JournalMoved:  # as above; what the worker has handed out may still be finished
                 continue
             return
-
-    def _ack_of(self, task: jlog.Task) -> Any:
-        def ack() -> None:
-            task.ack(durable=self.durable)
-
-        return ack
 
     async def shutdown(self) -> None:
         """Gives back what this process has taken and not done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 from jlog._core.format import dual_slot
@@ -29,22 +29,13 @@ READ, TOO_MUCH, TOO_OLD = "read", "max_bytes", "max_age"
 # --- Positions that hold records back ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Hold:
-    """The sequences that subscribers and checkpoints hold back."""
-
-    sequence: int  # the first sequence that is held back
-    subscribed: bool  # whether there is a subscriber, also if it has expired
-
-
-def hold(path: str, meta: Meta, retention: Retention) -> Hold:
-    """Finds the lowest position. A position that cannot be read holds everything back, and an expired subscriber holds
-    nothing."""
+def held_from(path: str, meta: Meta, retention: Retention) -> tuple[int, bool]:
+    """Returns the first sequence that a subscriber or a checkpoint holds back, and whether there is a subscriber, also if it
+    has expired. A position that cannot be read holds everything back, and an expired subscriber holds nothing."""
     subscribers = position_files.standing(path, meta, SUBSCRIBER)
     found = [at for _, at in position_files.standing(path, meta, CHECKPOINT)]
     found += [at for _, at in subscribers if at is None or not is_expired(path, meta, at, retention)]
-    lowest = min((0 if at is None else at.sequence for at in found), default=NOBODY)
-    return Hold(lowest, bool(subscribers))
+    return min((0 if at is None else at.sequence for at in found), default=NOBODY), bool(subscribers)
 
 
 def is_expired(path: str, meta: Meta, at: dual_slot.StoredPosition, retention: Retention) -> bool:
@@ -97,7 +88,7 @@ def removable(
     names = [name for name in list_segments(path) if name <= written_place[0]]
     if len(names) < 2 or names[-1] != written_place[0]:
         return []
-    wanted = hold(path, meta, retention)
+    held, subscribed = held_from(path, meta, retention)
     segments: Iterable[Segment] = segments_of(path, meta, names, written_place, buffered_bytes)
     surplus_bytes = 0
     if retention.max_bytes is not None:
@@ -105,7 +96,8 @@ def removable(
         surplus_bytes = sum(segment.size_bytes for segment in segments) - retention.max_bytes
     found = []
     for segment in segments:
-        reason = _reason(segment, retention, wanted, surplus_bytes) if segment.sealed else None
+        passed = segment.end_sequence <= held
+        reason = _reason(segment, retention, surplus_bytes, passed, subscribed) if segment.sealed else None
         if reason is None:
             break
         found.append(replace(segment, reason=reason))
@@ -120,10 +112,9 @@ def _written_us_of(segment: Segment) -> int | None:
     return segment.next_created_us if written_us is not None and is_ahead(written_us) else written_us
 
 
-def _reason(segment: Segment, retention: Retention, wanted: Hold, surplus_bytes: int) -> str | None:
-    """Returns why the segment goes; None where it stays."""
-    passed = segment.end_sequence <= wanted.sequence
-    if passed and wanted.subscribed and retention.delete_read:
+def _reason(segment: Segment, retention: Retention, surplus_bytes: int, passed: bool, subscribed: bool) -> str | None:
+    """Returns why the segment goes; None where it stays. passed: nothing holds it back."""
+    if passed and subscribed and retention.delete_read:
         return READ
     if not passed and retention.keep_for_subscribers:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from jlog._core.read.iterate import ValueIterator
 from jlog._core.read.position import handing_out, moving
@@ -112,9 +112,9 @@ class Reader:
             if name is not None:
                 self._subscriber = Subscriber(journal, check_name(name, SUBSCRIBER), start, create, self._deadline())
         if codec is not None:
-            from jlog.reading.typed import typed  # most programs do not need it
+            from jlog.reading.typed import TypedRecords  # most programs do not need it
 
-            self._source = typed(self._source, codec)
+            self._source = cast("RecordSource", TypedRecords(self._source, codec))
         self._cursor = self._source.cursor
         self._backward = BackwardReading(self._source)
         if self._subscriber is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.records.typed import AsyncTyped, Typing
@@ -15,17 +15,12 @@ if TYPE_CHECKING:
     from jlog.reading.sources import RecordSource
 
 
-def typed(source: RecordSource, codec: Codec) -> RecordSource:
-    """Returns a source of the same records whose values the codec decodes."""
-    return cast("RecordSource", _TypedRecords(source, codec))
-
-
 def typing(decoder: Decoder) -> Callable[[Record], Record]:
     """Returns a function that gives a record this decoder."""
     return Typing(decoder)
 
 
-class _TypedRecords:
+class TypedRecords:
     """Hands out what another source does. All else is the other's."""
 
     def __init__(self, source: RecordSource, codec: Codec) -> None:
