@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
-from itertools import accumulate
 
 from jlog._core.format import dual_slot
 from jlog._core.read.cursor import Cursor
@@ -66,14 +64,6 @@ def _written_us(path: str, meta: Meta, sequence: int) -> int | None:
         segment, offset = cursor.place
         block, _ = SegmentFile(path, segment, meta.uuid, check_header=False).block_at(offset, with_body=False)
         return block.clock_us if block is not None else next(RecordIterator(cursor)).timestamp_us
-
-
-def held_bytes(segments: Iterable[Segment], sequences: Iterable[int]) -> list[int]:
-    """Returns for each position the content of the sealed segments that it has not passed."""
-    sealed = [segment for segment in segments if segment.sealed]
-    ends = [segment.end_sequence for segment in sealed]
-    passed = [0, *accumulate(segment.size_bytes for segment in sealed)]
-    return [passed[-1] - passed[bisect_right(ends, sequence)] for sequence in sequences]
 
 
 # --- Segments to remove -----------------------------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
-from jlog.care.retention import held_bytes, is_expired
+from jlog.care.retention import is_expired
 from jlog.errors import CorruptJournal
 from jlog.options import retention_of
 from jlog.positions import position_files
@@ -69,8 +71,11 @@ def _work(window: dict[str, Any], oldest: int, lag: int) -> SharedWork:
 
 
 def with_held_bytes(found: dict[str, Position], segments: Iterable[Segment]) -> dict[str, Position]:
-    """Returns the positions with the content of those of the segments that are sealed and that retention keeps for each."""
-    held = held_bytes(segments, [at.sequence for at in found.values()])
+    """Returns the positions with the content of those of the segments that are sealed and that a position has not passed. An
+    expired subscriber holds nothing back."""
+    sealed = [segment for segment in segments if segment.sealed]
+    ends, passed = [segment.end_sequence for segment in sealed], [0, *accumulate(segment.size_bytes for segment in sealed)]
     return {
-        name: at if at.expired else replace(at, held_bytes=size) for (name, at), size in zip(found.items(), held, strict=True)
+        name: at if at.expired else replace(at, held_bytes=passed[-1] - passed[bisect_right(ends, at.sequence)])
+        for name, at in found.items()
     }

@@ -26,8 +26,8 @@ from jlog.system.filesystem import is_url, journal_path
 
 if TYPE_CHECKING:
     from jlog.reading.event_loops import Waiter
+    from jlog.reading.journal_records import Item
     from jlog.reading.pace import Pace
-    from jlog.reading.sources import Item
 
 
 class ArchivedRecords:

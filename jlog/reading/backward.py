@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jlog._core.records.record import Record
 from jlog.errors import CorruptJournal, JournalError
-from jlog.reading.sources import RecordSource, seek_before_the_end
+from jlog.reading.sources import seek_before_the_end
 from jlog.storage.damage import Damage
+
+if TYPE_CHECKING:
+    from jlog.reading.sources import RecordSource
 
 READ_BYTES = 64 << 20
 

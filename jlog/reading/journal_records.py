@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.follow import FollowIterator, wait
@@ -26,12 +26,14 @@ from jlog.system.filesystem import journal_path
 if TYPE_CHECKING:
     from jlog.reading.event_loops import Waiter
     from jlog.reading.pace import Pace
-    from jlog.reading.sources import Item
+
+Item = TypeVar("Item")
 
 
 class JournalRecords:
     """The source of a Reader that reads a journal alone."""
 
+    # The reason why a reader without a name commits nothing here, and what to do instead.
     no_position = "an anonymous reader commits nothing; open it with a name, jlog.Reader(path, 'billing')"
 
     def __init__(self, path: str | os.PathLike[str], *, durable_only: bool) -> None:
@@ -51,6 +53,7 @@ class JournalRecords:
             path.check()
 
     def go_to(self, start: Start, *, checkpoints: bool = True) -> None:
+        """Moves the position. A checkpoint's name counts only with `checkpoints`."""
         start = resolved(start)
         while True:
             sequence = find_start(self.path, self.meta, self.cursor, start, checkpoints=checkpoints)
@@ -61,17 +64,21 @@ class JournalRecords:
                     raise  # else retention has just removed what was found
 
     def put_checkpoint(self, name: str, sequence: int, deadline: Deadline) -> None:
+        """Creates the checkpoint, or moves it, durably."""
         with position_files.table_locked(self.path, deadline):
             self.cursor.kept(sequence)
             position_files.put(self.path, self.meta, CHECKPOINT, name, sequence)
 
     def time_ranges(self, times_us: tuple[int, int]) -> list[Range]:
+        """Returns what positions.start.time_ranges() does."""
         return time_ranges(self.path, self.meta, times_us)
 
     def records(self) -> Iterator[Record]:
         return RecordIterator(self.cursor)
 
     def iterate(self, kind: Callable[[Cursor], Iterator[Item]], end: int | None = None) -> Iterator[Item]:  # noqa: ARG002
+        """Iterates over what `kind` hands out of a cursor, such as ValueIterator, up to the end as it is now. For an archive
+        `end` is the sequence before which `kind` ends, if it does."""
         return kind(self.cursor)
 
     def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]:

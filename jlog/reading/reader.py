@@ -20,7 +20,7 @@ from jlog.positions.start import Range
 from jlog.reading.backward import BackwardReading
 from jlog.reading.journal_records import JournalRecords
 from jlog.reading.pace import Pace
-from jlog.reading.sources import RecordSource, in_columns
+from jlog.reading.sources import in_columns
 from jlog.reading.subscriber import Subscriber
 from jlog.storage.attaching import sync_up_to
 from jlog.storage.creation import create_if_missing
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jlog._core.read.cursor import Cursor
     from jlog.reading.archived_records import ArchivedRecords
     from jlog.reading.event_loops import Waiter
+    from jlog.reading.sources import RecordSource
     from jlog.typed.codec import Codec
 
 # Of one batch of columns. With values of 100 bytes it has 2 MB, which a processor's caches hold. Larger batches take longer to

@@ -1,62 +1,26 @@
-"""The source that a Reader takes its records from: a journal, an archive, or both one after the other."""
+"""The source that a Reader takes its records from: a journal, an archive, or both one after the other.
+
+A source is a position among records, with each way to hand them out from there. The Reader checks the arguments.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from jlog._core.read.arrow import ArrowIterator
 from jlog._core.read.cursor import Cursor
 from jlog._core.records.arrow import ArrowBatch, Field
-from jlog._core.records.record import Record, RecordBatch
-from jlog._core.system.lock import Deadline
 from jlog.errors import CorruptJournal, JournalClosed
-from jlog.positions.names import Start
-from jlog.positions.start import Range
-from jlog.storage.damage import Damage
-from jlog.storage.gaps import Gaps
 
 if TYPE_CHECKING:
-    from jlog.archive.cursor import ArchiveCursor
-    from jlog.reading.event_loops import Waiter
-    from jlog.reading.pace import Pace
+    from jlog.reading.archived_records import ArchivedRecords
+    from jlog.reading.journal_records import JournalRecords
+
+    RecordSource = JournalRecords | ArchivedRecords
 
 Item = TypeVar("Item")
-
-
-class RecordSource(Protocol):
-    """A position among records, and each way to hand them out from there. The Reader checks the arguments."""
-
-    path: str
-    no_position: str  # the reason why a reader without a name commits nothing here, and what to do instead
-
-    @property
-    def cursor(self) -> Cursor | ArchiveCursor: ...
-    @property
-    def gaps(self) -> Gaps: ...
-
-    def go_to(self, start: Start, *, checkpoints: bool = True) -> None:
-        """Moves the position. A checkpoint's name counts only with `checkpoints`."""
-
-    def time_ranges(self, times_us: tuple[int, int]) -> list[Range]:
-        """Returns ranges of sequences, ascending, outside of which no record has a time from the first to the last of
-        `times_us`. Each reads no more than these."""
-
-    def put_checkpoint(self, name: str, sequence: int, deadline: Deadline) -> None:
-        """Creates the checkpoint, or moves it, durably."""
-
-    def records(self) -> Iterator[Record]: ...
-    def iterate(self, kind: Callable[[Cursor], Iterator[Item]], end: int | None = None) -> Iterator[Item]:
-        """Iterates over what `kind` hands out of a cursor, such as ValueIterator, up to the end as it is now. For an archive
-        `end` is the sequence before which `kind` ends, if it does."""
-
-    def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]: ...
-    def follow_async(self, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> AsyncIterator[Record]: ...
-    def read(self, max_records: int, max_bytes: int, timeout: float | None) -> RecordBatch: ...
-    def skip_damage(self) -> Damage: ...
-    def close(self) -> None:
-        """Lets go of what only the source holds, once its cursor is closed."""
 
 
 def in_columns(
