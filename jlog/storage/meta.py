@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -210,3 +211,20 @@ def write_meta(path: str, meta: Meta) -> None:
         body = json.dumps(fields, indent=1, sort_keys=True).encode() + b"\n"
         write_whole(fd, b"jlog %d crc32c=%08x\n" % (FORMAT_VERSION, crc32c(body)) + body, 0)
     sync_directory(path)
+
+
+def journals_below(directory: str, tell: Callable[[OSError], object] = lambda _: None) -> Iterator[str]:
+    """Yields the paths of the journals in a directory, in order. Raises OSError where `directory` cannot be read. tell: is
+    called with each error below it."""
+    os.stat(directory)
+
+    def cannot_be_read(error: OSError) -> None:
+        if error.filename == directory:
+            raise error
+        tell(error)
+
+    for path, directories, files in os.walk(directory, onerror=cannot_be_read):
+        directories.sort()
+        if NAME in files:
+            directories.clear()
+            yield path

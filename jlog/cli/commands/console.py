@@ -12,9 +12,9 @@ import click
 
 from jlog.cli.arguments.parameters import DIRECTORY_OR_SERVER, is_topic
 from jlog.cli.arguments.topics import topic_settings
-from jlog.cli.commands.journals import journals_below
 from jlog.cli.service import notify
 from jlog.errors import JournalNotFound
+from jlog.storage.meta import journals_below
 from jlog.urls import list_topics
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def console(directories: tuple[str, ...], listen: str, allow_changes: bool, toke
     def find() -> Iterator[str]:
         yield from topics
         for place in places:
-            yield from journals_below(place, lambda _: None)
+            yield from journals_below(place)
 
     host, number = address_of(listen, elsewhere=token is not None)
     family = socket.AF_INET6 if host.version == 6 else socket.AF_INET

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -26,10 +26,8 @@ from jlog.cli.exits import FAILED
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, in_words, json_option, print_fields, print_json, print_table
 from jlog.errors import JournalError, JournalNotFound
+from jlog.storage.meta import journals_below
 from jlog.urls import create_journal, delete_journal, list_topics, open_journal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @click.command()
@@ -115,22 +113,6 @@ def list_journals(directory: str, as_json: bool) -> None:
         print_table(columns, [_summary_row(summary) for summary in found])
     if None in tried or unreadable:
         raise click.exceptions.Exit(FAILED)
-
-
-def journals_below(directory: str, tell: Callable[[OSError], None] = complain) -> Iterator[str]:
-    """Yields the paths of journals. Raises OSError where `directory` cannot be read; errors below it are told."""
-    os.stat(directory)
-
-    def cannot_be_read(error: OSError) -> None:
-        if error.filename == directory:
-            raise error
-        tell(error)
-
-    for path, directories, files in os.walk(directory, onerror=cannot_be_read):
-        directories.sort()
-        if "journal.meta" in files:
-            directories.clear()
-            yield path
 
 
 def _try_summary(path: str) -> dict[str, Any] | None:

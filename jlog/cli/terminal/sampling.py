@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import jlog
-from jlog.cli.commands.journals import journals_below
 from jlog.cli.terminal.output import describe
 from jlog.errors import JournalError
+from jlog.storage.meta import journals_below
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ class Sampler:
             self._below = []
             for directory in self._directories:
                 with suppress(OSError):  # it may be removed, and come again
-                    self._below += journals_below(directory, lambda _: None)
+                    self._below += journals_below(directory)
         return self._below
 
     def _look_at(self, path: str) -> Sample:

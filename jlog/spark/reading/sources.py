@@ -11,6 +11,7 @@ from jlog.errors import JournalNotFound
 from jlog.spark.reading.options import Bound, Bounds, ReadOptions
 from jlog.spark.reading.spark_archive import SparkArchive
 from jlog.spark.reading.spark_journal import SparkJournal
+from jlog.storage.meta import journals_below
 from jlog.system.filesystem import is_url, path_of_file
 
 SparkSource = SparkJournal | SparkArchive
@@ -43,7 +44,7 @@ def _named(options: ReadOptions) -> Iterator[tuple[str, str]]:
         for name in options.journals:
             yield (name if len(options.paths) == 1 else os.path.join(root, name)), os.path.join(root, name)
         if options.pattern is not None:
-            for path in journals_below(root):
+            for path in journals_below(root) if os.path.isdir(root) else ():
                 name = os.path.relpath(path, root)
                 if options.pattern.fullmatch(name):
                     yield (name if len(options.paths) == 1 else path), path
@@ -80,15 +81,6 @@ def _what_is_below(path: str) -> str:
         return "there is none below it either"
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"below it are {shown}: name them with the option journals or journalPattern"
-
-
-def journals_below(root: str) -> Iterator[str]:
-    """Yields the directories of the journals below `root`, in order."""
-    for folder, below, names in os.walk(root):
-        if "journal.meta" in names:
-            below.clear()
-            yield folder
-        below.sort()
 
 
 def bound_of(bounds: Bounds | None, name: str, default: Bound) -> Bound:
