@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import portalocker
@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from jlog.errors import JournalError
 from jlog.pipeline.tables.files import Files, directories_of
 from jlog.pipeline.tables.table import BatchId, Offset
-from jlog.spark.offset_log import digest_of, offsets_in
+from jlog.spark.checkpoint import digest_of, files_of, offsets_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,6 @@ class Checkpoint:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path
         self._files = Files(spark)
-        self._owner = f"{os.getpid()} on {socket.gethostname()}"
         self._token = secrets.token_hex(8)
         self._id: str | None = None
 
@@ -72,22 +71,19 @@ class Checkpoint:
         """Lets one driver at a time run the pipeline. On a file system of this machine, or one that is mounted here, another
         driver is refused at once, and the lock ends with the process. Where there are no such locks, in HDFS, object stores and
         some mounts of NFS, the newest driver goes on, and one before it fails in check_owner()."""
-        with self._locked():
+        path = self._files.local_path(self.path)
+        with nullcontext() if path is None else self._locked(path):
             self._files.replace(self._owner_path, self._token)
             yield
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        path = self._files.local_path(self.path)
-        if path is None:
-            yield
-            return
+    def _locked(self, path: str) -> Iterator[None]:
         os.makedirs(path, exist_ok=True)
         with open(os.path.join(path, "lock"), "a+", encoding="utf-8") as file:
             try:
                 portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
                 file.truncate(0)
-                file.write(f"{self._owner}\n")
+                file.write(f"{os.getpid()} on {socket.gethostname()}\n")
                 file.flush()
             except portalocker.AlreadyLocked:
                 file.seek(0)
@@ -146,20 +142,17 @@ class QueryCheckpoint:
 
     def batch(self, number: int) -> BatchId:
         """Returns the batch, whose offsets are synced. So a table never knows of a batch that Spark forgets in a power loss."""
-        found = self.noted(number)
+        found = self._noted(number)
         if found is None:
             raise JournalError(
                 f"{self._offsets}/{number}, which Spark wrote for this batch, is gone; begin anew with another destination "
                 "and another checkpoint"
             )
-        names = [f"{self._offsets}/{number}", f"{self._offsets}/.{number}.crc"]
-        if number == 0:
-            names += [f"{self.path}/metadata", f"{self.path}/.metadata.crc"]
-        there = [name for name in names if self._files.exists(name)]
+        there = [name for name in files_of(self.path, number) if self._files.exists(name)]
         self._files.sync([*there, *directories_of(there, os.path.dirname(self.path))])
         return found
 
-    def noted(self, number: int) -> BatchId | None:
+    def _noted(self, number: int) -> BatchId | None:
         """Returns the batch as Spark has noted it; None where it has not, or has removed that."""
         begin, end = self._text(number - 1), self._text(number)
         if end is None or (begin is None and number > 0):
@@ -168,7 +161,7 @@ class QueryCheckpoint:
 
     def knows(self, batch: BatchId) -> bool:
         """Says whether Spark has noted this batch, as far as it still knows: it removes old notes."""
-        noted = self.noted(batch.number)
+        noted = self._noted(batch.number)
         return batch.number < self._newest(self._offsets) if noted is None else noted == batch
 
     def begin_of(self, batch: BatchId) -> list[Offset | None]:

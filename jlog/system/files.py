@@ -14,8 +14,8 @@ import functools
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from jlog._core.system.file import OpenFile
@@ -238,6 +238,13 @@ def sync_file(path: str) -> None:
     """Makes the content of any file, or the entries of a directory, survive a power loss."""
     with OpenFile(path, os.O_RDONLY) as file:
         os.fsync(file.fd)
+
+
+def sync_files(paths: Iterable[str], *, missing_ok: bool = False) -> None:
+    """Does so for each of these. missing_ok: leaves out those that are not there."""
+    for path in paths:
+        with suppress(FileNotFoundError) if missing_ok else nullcontext():
+            sync_file(path)
 
 
 def share(fd: int, directory: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jlog.spark.offset_log import digest_of
+from jlog.spark.checkpoint import digest_of
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":%d,"conf":{}}'
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from jlog.spark.syncing import sync
+from jlog.system.files import sync_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,7 +187,7 @@ class Files:
         due = [local for local in found if not os.path.isdir(local) or os.access(local, os.R_OK)]
         if due:
             with ThreadPoolExecutor(min(SYNCS_AT_ONCE, len(due))) as pool:
-                list(pool.map(lambda local: sync([local]), due))
+                list(pool.map(sync_file, due))
 
 
 def _below(root: str) -> Iterator[str]:

@@ -16,8 +16,8 @@ from jlog.positions.owners import claim as claim_for
 from jlog.positions.owners import owner_of
 from jlog.spark.reading.ends import AT_ONCE
 from jlog.spark.reading.sources import SparkSource
-from jlog.spark.syncing import sync
 from jlog.storage.meta import read_meta
+from jlog.system.files import sync_files
 
 logger = logging.getLogger("jlog.spark")
 
@@ -152,4 +152,4 @@ class Subscription:
                 continue
             newest = max((int(one) for one in os.listdir(folder) if one.isdecimal()), default=0)
             paths = [os.path.join(folder, name) for name in (str(newest), f".{newest}.crc")]
-            sync([*paths, folder], missing_ok=True)
+            sync_files([*paths, folder], missing_ok=True)

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 
 import jlog
 from jlog.errors import JournalError
-from jlog.spark.writing.checkpoint import Content
+from jlog.spark.checkpoint import Content
 
 STATE_PREFIX = b"jlog.spark:"
 STATE_BYTES_MAX = 64 << 10  # of all that a journal's state holds, as with Writer.extend

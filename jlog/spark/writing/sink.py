@@ -11,19 +11,18 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType, TimestampType
 
 import jlog
 from jlog.errors import JournalExists, JournalNotFound
 from jlog.ingest import EncodedRecords, extend_body, ingest, read_piece
-from jlog.spark.writing.background import repeated_in_background
-from jlog.spark.writing.checkpoint import content_of, note, noted
+from jlog.spark.checkpoint import content_of, note, noted
 from jlog.spark.writing.driver import has_local_master
 from jlog.spark.writing.ledger import BATCH, NAMELESS, STREAM, Ledger, queries
 from jlog.spark.writing.staging import AT_ONCE_BYTES, Staged, Staging
@@ -31,7 +30,7 @@ from jlog.system.filesystem import journal_path, path_of_file
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql.types import StructType as Schema
+    from pyspark.sql.types import StructType
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # Spark's names
 VERSION = re.compile(r"[0-9]{1,18}")
@@ -50,14 +49,19 @@ OPTIONS = (
     "adopt",
 )
 KNOWN = {name.lower() for name in (*OPTIONS, "path", "checkpointLocation", "queryName")}  # some belong to Spark
-TAKEN = ("key", "value", "headers", "timestamp")
+WANTED = {  # the columns that are taken, and their types
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+}
 LEFT_OUT = ("sequence", "journal")  # columns of a journal that was read: the records get new sequences here
 
 
 class StagingSink:
     """The parts that both sinks share. It is pickled, and goes to the tasks."""
 
-    def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
+    def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(name for name in options if name.lower() not in KNOWN)
         if unknown:
@@ -117,7 +121,7 @@ class StagingSink:
 class BatchSink(DataSourceArrowWriter):
     """The sink of frame.write.format("jlog").mode("append").save(path)."""
 
-    def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
+    def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
         self._sink = StagingSink(schema, options, overwrite)
         self.query, self._version = _named(options)
 
@@ -135,7 +139,7 @@ class BatchSink(DataSourceArrowWriter):
 class StreamSink(DataSourceStreamArrowWriter):
     """The sink of frame.writeStream.format("jlog").option("checkpointLocation", ...).start(path)."""
 
-    def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
+    def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
         for name in ("transaction", "txnAppId", "txnVersion"):
             if options.get(name) is not None:
                 raise ValueError(f"the option {name} is for batch writes; a streaming query is known by its checkpoint")
@@ -165,7 +169,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 # --- Options and columns --------------------------------------------------------------------------------------------
 
 
-def columns_of(schema: Schema) -> list[str]:
+def columns_of(schema: StructType) -> list[str]:
     """Returns the frame's columns that become part of a record. Raises ValueError, with what to do, for a frame that cannot be
     records."""
     found: list[str] = []
@@ -177,15 +181,15 @@ def columns_of(schema: Schema) -> list[str]:
             raise ValueError(
                 f"the DataFrame has the column {name} twice, once as {field.name}; leave one out with .select(...)"
             )
-        if name not in TAKEN:
+        if name not in WANTED:
             raise ValueError(
                 f"a record has no column {field.name!r}: it has value, and optionally key, headers and timestamp. "
                 "Leave others out with .select('value', ...), or put them into value: .selectExpr(\"to_json(struct(*)) AS "
                 'value")'
             )
-        if not _fits(name, field.dataType):
+        if re.sub(r" collate \w+", "", field.dataType.simpleString()) not in WANTED[name]:
             raise ValueError(
-                f"the column {field.name} is {field.dataType.simpleString()} and must be {_WANTED[name]}; "
+                f"the column {field.name} is {field.dataType.simpleString()} and must be {' or '.join(WANTED[name])}; "
                 f"cast it, for example .withColumn('{field.name}', ...)"
             )
         found.append(name)
@@ -195,27 +199,6 @@ def columns_of(schema: Schema) -> list[str]:
             f'For whole rows as JSON: .selectExpr("to_json(struct(*)) AS value")'
         )
     return found
-
-
-_WANTED = {
-    "key": "binary or string",
-    "value": "binary or string",
-    "headers": "array<struct<key: string, value: binary>>",
-    "timestamp": "timestamp",
-}
-
-
-def _fits(name: str, type_: DataType) -> bool:
-    if name == "timestamp":
-        return isinstance(type_, TimestampType)
-    if name != "headers":
-        return isinstance(type_, (BinaryType, StringType))
-    if not isinstance(type_, ArrayType) or not isinstance(type_.elementType, StructType):
-        return False
-    header = {field.name: field.dataType for field in type_.elementType.fields}
-    return (
-        list(header) == ["key", "value"] and isinstance(header["key"], StringType) and isinstance(header["value"], BinaryType)
-    )
 
 
 def _path(path: str) -> str:
@@ -308,7 +291,7 @@ def _begin(writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequen
         if ledger.is_stream:  # the next batch must find that this one was here
             writer.extend([], state=ledger.note(0, None))
         return
-    if sum(part.raw_bytes for part in parts) > AT_ONCE_BYTES:
+    if sum(piece.raw_bytes for part in parts for file in part.files for piece in file.pieces) > AT_ONCE_BYTES:
         _append(writer, ledger, staging, parts, 0, staging.keep(parts))
         return
     body = EncodedRecords()
@@ -347,3 +330,22 @@ def _append(
                     read_piece(path, piece, body)
                     extend_body(writer, body, note(begin))
                     sync()
+
+
+@contextmanager
+def repeated_in_background(call: Callable[[], Any]) -> Iterator[Callable[[], None]]:
+    """Yields a function that starts `call` in a thread, unless it still runs there: the end of the work need not wait for the
+    disk alone. An error of the call is raised by the next start, or at the end."""
+    running: Future[Any] | None = None
+    with ThreadPoolExecutor(1) as thread:
+
+        def again() -> None:
+            nonlocal running
+            if running is None or running.done():
+                if running is not None:
+                    running.result()
+                running = thread.submit(call)
+
+        yield again
+        if running is not None:
+            running.result()

@@ -22,10 +22,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from jlog.errors import JournalError, JournalNotFound
 from jlog.ingest import Piece, SegmentBuilder
-from jlog.spark.syncing import sync
 from jlog.spark.writing.ledger import NAMELESS
 from jlog.spark.writing.left_over import BEGUN, DIRECTORY, elsewhere, is_at, remove_if_empty, remove_left_over
-from jlog.system.files import Directory, write_whole
+from jlog.system.files import Directory, sync_files, write_whole
 
 AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended in one piece: readers see all of it or nothing
 PIECE_BYTES = 2 << 20  # pieces of a larger batch; larger ones do not fit into the processor's cache
@@ -43,10 +42,6 @@ class StagedFile:
     def records(self) -> int:
         return sum(piece.records for piece in self.pieces)
 
-    @property
-    def raw_bytes(self) -> int:
-        return sum(piece.raw_bytes for piece in self.pieces)
-
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
@@ -60,10 +55,6 @@ class Staged(WriterCommitMessage):
     @property
     def records(self) -> int:
         return sum(file.records for file in self.files)
-
-    @property
-    def raw_bytes(self) -> int:
-        return sum(file.raw_bytes for file in self.files)
 
 
 class Staging:
@@ -171,7 +162,7 @@ class Staging:
             json.dump([asdict(part) for part in staged], file)
         folder = self.batch(staged[0].batch)
         files = [os.path.join(folder, file.name) for part in staged for file in part.files]
-        sync((*files, *_up(folder, 3), path, *_up(self._home, 2)))
+        sync_files((*files, *_up(folder, 3), path, *_up(self._home, 2)))
         return name
 
     def kept(self, name: str, appended: int) -> list[Staged]:

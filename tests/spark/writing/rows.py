@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 import jlog
-from jlog.spark.writing.checkpoint import Content
+from jlog.spark.checkpoint import Content
 from jlog.spark.writing.ledger import STREAM, Ledger
 from jlog.spark.writing.sink import StagingSink
 from jlog.spark.writing.staging import Staged

@@ -15,9 +15,8 @@ import jlog
 from behaviour.journals import values
 from elsewhere import python
 from jlog.spark import forget
-from jlog.spark.writing.background import repeated_in_background
 from jlog.spark.writing.ledger import NAMELESS, STREAM
-from jlog.spark.writing.sink import StagingSink
+from jlog.spark.writing.sink import StagingSink, repeated_in_background
 from spark.writing.rows import ALL, LARGE, VALUE, cut_short, ends, stage
 
 SMALL_FILES = "jlog.spark.writing.staging.FIRST_FILE_BYTES, jlog.spark.writing.staging.SEGMENT_BYTES_MIN = 1 << 20, 1 << 20"

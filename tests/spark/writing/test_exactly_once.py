@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import jlog
 from behaviour.journals import values
 from jlog.spark import forget, queries
-from jlog.spark.writing.checkpoint import Content, content_of
+from jlog.spark.checkpoint import Content, content_of
 from jlog.spark.writing.ledger import STREAM
 from jlog.spark.writing.sink import StagingSink
 from spark.writing.rows import numbered, numbers, save, stage
@@ -188,10 +188,8 @@ def test_the_checkpoint_is_synced_before_the_journal_knows_of_it(tmp_path: Path,
     for name in ("metadata", "offsets/0", "offsets/.0.crc", "offsets/1"):
         (checkpoint / name).write_text(f"v1\n{{}}\n{name}")
     assert content_of(3, f"file:{checkpoint}", 0).offsets is not None
-    assert synced == [f"checkpoint/{name}" for name in ("offsets/0", "offsets/.0.crc", "offsets", "metadata")] + [
-        "checkpoint",
-        ".",
-    ]
+    files = [f"checkpoint/{name}" for name in ("offsets/0", "offsets/.0.crc", "metadata")]
+    assert synced == [*files, "checkpoint/offsets", "checkpoint", "."]
     synced.clear()
     assert content_of(3, str(checkpoint), 1).offsets is not None
     assert synced == ["checkpoint/offsets/1", "checkpoint/offsets"]

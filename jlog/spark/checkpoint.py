@@ -1,17 +1,51 @@
-"""Reads from Spark's checkpoint where the sources of a batch begin and end, if it is in a directory that this process sees."""
+"""The files of a Spark checkpoint: `offsets/N` says where each source of a query stands at the end of batch N.
+
+Spark writes the file of a batch before the batch runs. A batch that is run again has the same file. So the file tells whether
+two batches with one number are the same batch.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from jlog.spark.offset_log import digest_of
-from jlog.spark.syncing import sync
+from jlog.system.files import sync_files
 
+NUMBERED_SOURCES = "v1"  # the format in which a source is known by the number of its line; later ones name each source
 NOTE = "jlog-sink"  # a file beside Spark's own
+
+
+def digest_of(begin: str | None, end: str) -> str:
+    """Returns a digest, 32 hexadecimal digits, of the records that a batch is made of. end: the text of the batch's own file;
+    begin: that of the batch before, None for the first batch. Spark's settings and the time, which stand in the file too, do
+    not count. Raises ValueError for another text."""
+    digest = hashlib.sha256()
+    for text in (begin, end):
+        lines = [] if text is None else offsets_in(text)
+        digest.update(f"{len(lines)}\n".encode())
+        for line in lines:
+            digest.update(f"{line}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def offsets_in(text: str) -> list[str]:
+    """Returns the lines after the version and the metadata, one for each source. Raises ValueError for another text."""
+    version, *lines = text.rstrip("\n").split("\n")
+    if not version.startswith("v") or len(lines) < 2:
+        raise ValueError(f"this is not an offset file of Spark, since it has no line for a source: {text[:100]!r}")
+    return lines[1:] if version == NUMBERED_SOURCES else sorted(lines[1:])
+
+
+def files_of(root: str, batch: int) -> list[str]:
+    """Returns the files that have to be on the disk so that Spark finds this batch, and the same query, after a power loss.
+    Spark may be told to write no checksums."""
+    found = [f"{root}/offsets/{batch}", f"{root}/offsets/.{batch}.crc"]
+    return [*found, f"{root}/metadata", f"{root}/.metadata.crc"] if batch == 0 else found
+
+
+# --- The sink's batches -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -41,7 +75,8 @@ def content_of(records: int, location: str | None, batch: int) -> Content:
         offsets = digest_of(begin, end)
     except ValueError:  # a format of a later Spark
         return Content(records)
-    sync(_files_of(root, batch), missing_ok=True)  # Spark may be told to write no checksums
+    folders = [f"{root}/offsets", *([root, os.path.dirname(root)] if batch == 0 else [])]
+    sync_files([*files_of(root, batch), *folders], missing_ok=True)
     return Content(records, offsets, hashlib.sha256(end.encode()).hexdigest()[:16])
 
 
@@ -62,9 +97,9 @@ def note(location: str | None, batch: int) -> None:
         new, path = (os.path.join(root, name) for name in (f".{NOTE}", NOTE))
         with open(new, "w", encoding="utf-8") as file:
             file.write(str(batch))
-        sync([new])
+        sync_files([new])
         os.replace(new, path)
-        sync([root])
+        sync_files([root])
 
 
 def _directory(location: str | None) -> str | None:
@@ -82,14 +117,3 @@ def _directory(location: str | None) -> str | None:
 def _text(root: str, batch: int) -> str:
     with open(os.path.join(root, "offsets", str(batch)), encoding="utf-8") as file:
         return file.read()
-
-
-def _files_of(root: str, batch: int) -> Iterable[str]:
-    """Yields what has to be on the disk so that Spark finds this batch, and the same query, after a power loss."""
-    offsets = os.path.join(root, "offsets")
-    yield from (os.path.join(offsets, name) for name in (str(batch), f".{batch}.crc"))
-    yield offsets
-    if batch == 0:
-        yield from (os.path.join(root, name) for name in ("metadata", ".metadata.crc"))
-        yield root
-        yield os.path.dirname(root)
