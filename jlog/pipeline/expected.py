@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
 
 from jlog.errors import JournalError
 from jlog.pipeline.tables.table import Offset
-from jlog.spark.reading.backlogs import size_of
 from jlog.spark.reading.plan import Range
 from jlog.spark.reading.sources import SparkSource
 from jlog.storage.gaps import count_assigned
@@ -56,14 +55,13 @@ def expected(
 ) -> Expected:
     """Returns the number of records between the offsets. sources: the journals; they are one source of the query, the last."""
     total = Expected()
-    for index, end in enumerate(ends):
-        begin = begins[index] if index < len(begins) else None
+    for index, (begin, end) in enumerate(zip_longest(begins, ends)):
         if end is None:
             continue
         if sources and index == len(ends) - 1:
             total += _of_journals(begin, end, sources, fail_on_data_loss)
         else:
-            messages = _of_topic(begin, end)
+            messages = messages_between(begin or {}, end)
             total += Expected(0, messages, messages * TOPIC_BYTES_PER_RECORD)
     return total
 
@@ -82,16 +80,16 @@ def _of_journals(begin: Offset | None, end: Offset, sources: Mapping[str, SparkS
         if not fail_on_data_loss and source.kept(known, last)[0] < first:  # it was replaced, and is read from further back
             total += Expected(0, last)
             continue
-        size_bytes = size_of(Range(source, first, last))[1]  # an archive is listed by this, if the range is not known
+        size_bytes = Range(source, first, last).size()[1]  # an archive is listed by this, if the range is not known
         records = count_assigned(source.gaps(first, last), first, last)
         total += Expected(records if fail_on_data_loss else 0, records, size_bytes)
     return total
 
 
-def _of_topic(begin: Offset | None, end: Offset) -> int:
-    before: dict[str, Any] = {} if begin is None else begin
+def messages_between(begin: Offset, end: Offset) -> int:
+    """Returns the distance in offsets between two positions of Spark's source for Kafka."""
     return sum(
-        int(offset) - int(before.get(topic, {}).get(partition, 0))
+        max(0, int(offset) - int(begin.get(topic, {}).get(partition, 0)))
         for topic, partitions in end.items()
         for partition, offset in partitions.items()
     )

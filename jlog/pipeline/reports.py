@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jlog.pipeline.expected import messages_between
 from jlog.spark.progress import JournalProgress, offset_in, progress
 
 if TYPE_CHECKING:
@@ -16,19 +17,21 @@ BatchReport = dict[str, Any]
 class Reports:
     """Reports each batch once Spark has reported its progress."""
 
-    def __init__(self, topics: Sequence[str], on_batch: Callable[[BatchReport], object]) -> None:
-        """topics: URLs of topics, in the order that they have among a query's sources; they are the first of these."""
+    def __init__(self, topics: Sequence[str], on_batch: Callable[[BatchReport], object] | None) -> None:
+        """topics: URLs of topics, in the order that they have among a query's sources; they are the first of these. on_batch:
+        None where nobody wants reports."""
         self._topics = topics
         self._on_batch = on_batch
         self._rows: dict[tuple[str, int], dict[str, int]] = {}  # of batches that are not reported yet, by query and number
 
     def keep(self, query: str, number: int, **rows: int) -> None:
         """Keeps the counts of a batch until it is reported."""
-        self._rows[query, number] = rows
+        if self._on_batch is not None:
+            self._rows[query, number] = rows
 
     def report(self, query: StreamingQuery) -> None:
         """Reports the batches whose progress Spark has reported since the last call."""
-        if not any(name == query.name for name, _ in list(self._rows)):
+        if self._on_batch is None or not any(name == query.name for name, _ in list(self._rows)):
             return
         for at in query.recentProgress:
             if "addBatch" not in at["durationMs"]:
@@ -41,19 +44,10 @@ class Reports:
 
     def _behind(self, at: Mapping[str, Any]) -> dict[str, BatchReport]:
         """Returns the distance of a batch's end from the newest record of each source."""
-        topics = zip(self._topics, at["sources"], strict=False)
-        found = {url: {"records": messages_behind(source)} for url, source in topics}
+        found: dict[str, BatchReport] = {}
+        for url, source in zip(self._topics, at["sources"], strict=False):
+            found[url] = {"records": messages_between(offset_in(source["endOffset"]), offset_in(source["latestOffset"]))}
         return {**found, **{name: _of_journal(journal) for name, journal in progress(at).items()}}
-
-
-def messages_behind(source: Mapping[str, Any]) -> int:
-    """Returns the distance in offsets, from the progress of Spark's source for Kafka."""
-    ends, latest = offset_in(source["endOffset"]), offset_in(source["latestOffset"])
-    return sum(
-        max(0, int(offset) - int(ends.get(topic, {}).get(partition, 0)))
-        for topic, partitions in latest.items()
-        for partition, offset in partitions.items()
-    )
 
 
 def _of_journal(at: JournalProgress) -> BatchReport:

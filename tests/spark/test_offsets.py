@@ -701,7 +701,7 @@ def test_a_subscriber_that_cannot_be_moved_is_refused_at_once(root: Path) -> Non
         """,
     )
     (source,) = sources_of(parse({"path": str(root / "little")})).values()
-    assert source.reason_against_writing() is None
+    assert source.reason_against_writing is None
 
 
 # --- Progress, and how long a batch waits -----------------------------------------------------------------------------

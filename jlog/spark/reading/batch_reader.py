@@ -44,7 +44,7 @@ class BatchReader(DataSourceReader):
         for source in sources.values():
             wanted = self._range_of(source)
             if wanted.start < wanted.end:
-                segments = source.segments_between(wanted.start, wanted.end)
+                segments = wanted.segments()
                 if self._columns.are_known_without_reading and self._options.mode == FAILFAST:
                     wanted = without_reading(wanted, segments)
                 pieces += pieces_of(wanted, segments)

@@ -91,7 +91,8 @@ def integers(values: Iterable[int]) -> pa.Array:
 def _known(field: StructField) -> str:
     name = field.name.lower()
     if name not in _TYPES:
-        raise ValueError(f"a journal has no column {field.name}; it has {', '.join(_all())}")
+        there = ", ".join(f"{known} {kind.simpleString()}" for known, kind in _TYPES.items())
+        raise ValueError(f"a journal has no column {field.name}; it has {there}")
     if isinstance(field.dataType, TimestampNTZType) and name == "timestamp":
         raise ValueError(
             "column timestamp is timestamp_ltz: a schema names it so where spark.sql.timestampType is TIMESTAMP_NTZ, for there "
@@ -105,7 +106,3 @@ def _known(field: StructField) -> str:
     if not field.nullable and name in ("key", "value", "headers"):
         raise ValueError(f"column {field.name} may be null; leave NOT NULL out of the schema")
     return name
-
-
-def _all() -> Iterable[str]:
-    return (f"{name} {kind.simpleString()}" for name, kind in _TYPES.items())

@@ -1,4 +1,4 @@
-"""Finds where journals end for this driver, cheaply enough to be asked many times a second."""
+"""Finds where journals end for this driver, cheaply enough to be asked many times a second, and how far a stream lags."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import jlog
 from jlog.errors import JournalNotFound
+from jlog.spark.reading.plan import Range
 from jlog.spark.reading.sources import SparkSource
 from jlog.spark.reading.spark_archive import SparkArchive
 from jlog.spark.reading.spark_journal import SparkJournal
@@ -34,16 +36,9 @@ class EndFinder:
     """Remembers the ends that it has found. A journal that may be written to is synced up to its end."""
 
     def __init__(self) -> None:
-        self._reasons: dict[str, str | None] = {}
         self._known: dict[str, End] = {}
         self._pauses: dict[str, float] = {}  # the time until which the end that is known is good enough
         self._told: set[str] = set()
-
-    def reason_against_writing(self, source: SparkJournal) -> str | None:
-        """Says why this driver cannot write to the journal; None where it can."""
-        if source.name not in self._reasons:
-            self._reasons[source.name] = source.reason_against_writing()
-        return self._reasons[source.name]
 
     def find_all(self, sources: Iterable[SparkSource]) -> dict[str, End]:
         """Returns the ends by name. Journals with new records are synced several at once, since each sync waits for the
@@ -52,7 +47,7 @@ class EndFinder:
         new: list[SparkJournal] = []
         for source in sources:
             known = self._known.get(source.name)
-            if isinstance(source, SparkArchive) or self.reason_against_writing(source) is not None:
+            if isinstance(source, SparkArchive) or source.reason_against_writing is not None:
                 found[source.name] = self._found_by_reading(source, known)
             elif known is None or source.next_sequence() != known.durable:
                 new.append(source)
@@ -111,5 +106,38 @@ class EndFinder:
         logger.warning(
             "%s: %s. So only durable records are read, and none of the %d records from sequence %d on is durable yet. They are "
             "read once a writing process has synced them; with sync='interval' it does so each second",
-            source.path, self.reason_against_writing(source), end.next_sequence - end.durable, end.durable,
+            source.path, source.reason_against_writing, end.next_sequence - end.durable, end.durable,
         )  # fmt: skip
+
+
+class Backlogs:
+    """The lag of a stream in each journal, for the progress that Spark reports. Remembers the ends of the planned
+    batches, and counts the records after them only when these have changed."""
+
+    def __init__(self) -> None:
+        self._reached: dict[str, int] = {}
+        self._counted: dict[str, tuple[Range, dict[str, int]]] = {}
+
+    def note(self, reached: dict[str, int]) -> None:
+        self._reached.update(reached)
+
+    def report(self, source: SparkSource, end: End) -> dict[str, Any]:
+        """Returns the fields that the journal has in the progress, beside its position."""
+        start = self._reached.get(source.name)
+        found: dict[str, Any] = {}
+        if start is not None:
+            found.update(self._behind(Range(source, min(start, end.durable), end.durable)))
+        if end.next_sequence > end.durable:
+            found["recordsNotDurable"] = end.next_sequence - end.durable
+        if isinstance(source, SparkArchive) and not source.is_empty:
+            newest_us = source.newest.last_timestamp_us
+            found["newestRecordAgeSeconds"] = None if newest_us is None else round(time.time() - newest_us / 1e6, 3)
+        return found
+
+    def _behind(self, wanted: Range) -> dict[str, int]:
+        known = self._counted.get(wanted.source.name)
+        if known is None or known[0] != wanted:
+            records, size_bytes = wanted.size()
+            counted = {"recordsBehindLatest": records, "bytesBehindLatest": size_bytes}
+            known = self._counted[wanted.source.name] = (wanted, counted)
+        return known[1]

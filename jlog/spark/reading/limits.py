@@ -47,7 +47,7 @@ class TriggerLimits:
                 if taken[name] < records[name]:
                     ends[name] = sequence_after(backlog.start, taken[name], gaps[name])
         if self._options.max_bytes_per_trigger is not None:
-            pieces = {name: _pieces(replace(backlogs[name], end=end)) for name, end in ends.items()}
+            pieces = {name: list(pieces_of(replace(backlogs[name], end=end))) for name, end in ends.items()}
             sizes = {name: round(sum(piece.size_bytes for piece in found)) for name, found in pieces.items()}
             allowed = shares(self._options.max_bytes_per_trigger, sizes)
             ends.update({name: end_within(allowed[name], found) for name, found in pieces.items() if found})
@@ -64,12 +64,6 @@ def _gaps_in(backlogs: Mapping[str, Range]) -> dict[str, list[tuple[int, int]]]:
 
 def _records_in(backlogs: Mapping[str, Range], gaps: Mapping[str, Gaps]) -> dict[str, int]:
     return {name: count_assigned(gaps[name], backlog.start, backlog.end) for name, backlog in backlogs.items()}
-
-
-def _pieces(backlog: Range) -> list[RangePiece]:
-    if backlog.start == backlog.end:
-        return []
-    return list(pieces_of(backlog, backlog.source.segments_between(backlog.start, backlog.end)))
 
 
 def sequence_after(start: int, records: int, gaps: Gaps) -> int:

@@ -198,10 +198,6 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
-def _subscriber(text: str) -> str:
-    return check_name(text, "subscriber")
-
-
 _OF_BOUNDS = ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp")
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "journals": ("journals", _names),
@@ -219,6 +215,6 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "maxBytesPerTrigger": ("max_bytes_per_trigger", _size),
     "minRecordsPerTrigger": ("min_records_per_trigger", _count),
     "maxTriggerDelay": ("max_trigger_delay", _delay),
-    "subscriber": ("subscriber", _subscriber),
+    "subscriber": ("subscriber", partial(check_name, what="subscriber")),
     "checkpointLocation": ("checkpoint", str),
 }

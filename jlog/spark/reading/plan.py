@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -24,6 +24,20 @@ class Range:
     start: int
     end: int
     gaps: tuple[tuple[int, int], ...] | None = None
+
+    def segments(self) -> Sequence[Segment | ArchivedSegment]:
+        """Lists the segments that have records of the range, oldest first."""
+        return self.source.segments_between(self.start, self.end) if self.start < self.end else []
+
+    def size(self) -> tuple[int, int]:
+        """Counts the records that are still there, and their share of the segments' bytes."""
+        records, size_bytes = 0, 0.0
+        for segment in self.segments():
+            count = min(self.end, segment.end_sequence) - max(self.start, segment.first_sequence)
+            if count > 0:
+                records += count
+                size_bytes += segment.size_bytes * count / segment.records
+        return records, round(size_bytes)
 
 
 class JournalPartition(InputPartition):
@@ -49,16 +63,16 @@ class RangePiece:
         return self.range.end - self.range.start - self.before
 
 
-def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> Iterator[RangePiece]:
-    """Cuts the range at the segments, and leaves nothing out. Sequences that no segment holds go with the piece after them, so
-    that reading finds out whether they are missing or a gap."""
+def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment] | None = None) -> Iterator[RangePiece]:
+    """Cuts the range at its segments, which may be given, and leaves nothing out. Sequences that no segment holds go with the
+    piece after them, so that reading finds out whether they are missing or a gap."""
     at = wanted.start
-    for segment in segments:
+    for segment in wanted.segments() if segments is None else segments:
         end = min(wanted.end, segment.end_sequence)
         records = end - max(at, segment.first_sequence)
         if records > 0:
             size_bytes = segment.size_bytes * records / segment.records
-            is_remote = segment.archived and not is_local(segment.path)
+            is_remote = segment.archived and not segment.path.startswith("file:")
             before = max(0, segment.first_sequence - at)
             yield RangePiece(replace(wanted, start=at, end=end), size_bytes, is_remote, before)
             at = end
@@ -81,10 +95,6 @@ def without_reading(wanted: Range, segments: Iterable[Segment | ArchivedSegment]
     if all(any(first <= start and end <= last for first, last in known) for start, end in gaps):
         return replace(wanted, gaps=tuple(gaps))
     return wanted
-
-
-def is_local(url: str) -> bool:
-    return url.startswith("file:")
 
 
 def partitions_of(pieces: list[RangePiece], options: ReadOptions) -> list[JournalPartition]:

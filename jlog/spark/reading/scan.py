@@ -43,7 +43,7 @@ def read_range(wanted: Range, names: list[str], options: ReadOptions) -> Iterato
         yield from _sequences(wanted.start, wanted.end, wanted.gaps)
         return
     with _open(wanted, options) as reader:
-        batches = _batches(reader, names, wanted.end)
+        batches = reader.record_batches(max_records=BATCH_RECORDS, max_bytes=BATCH_BYTES, columns=names, end=wanted.end)
         while True:
             try:
                 yield from batches
@@ -81,10 +81,6 @@ def _sequences(start: int, end: int, gaps: Iterable[tuple[int, int]]) -> Iterato
             yield pyarrow.RecordBatch.from_arrays([compute.add(numbers[:count], integers([at])[0])], ["sequence"])
             at += count
         at = max(at, last)
-
-
-def _batches(reader: jlog.Reader | TaskReader, names: list[str], end: int) -> Iterator[pyarrow.RecordBatch]:
-    return reader.record_batches(max_records=BATCH_RECORDS, max_bytes=BATCH_BYTES, columns=names, end=end)
 
 
 def _open(wanted: Range, options: ReadOptions) -> jlog.Reader | TaskReader:

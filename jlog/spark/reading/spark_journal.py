@@ -86,8 +86,9 @@ class SparkJournal:
         """Returns the end of the records that are known to be synced. Only reads."""
         return end_now(self.path, self._meta.read().uuid, durable_only=True)
 
+    @cached_property
     def reason_against_writing(self) -> str | None:
-        """Says why this process cannot write to the journal; None where it can."""
+        """The reason why this process cannot write to the journal; None where it can."""
         host = socket.gethostname()
         kind = type_of(self.path)
         if kind and kind not in LOCAL and not os.environ.get(OVERRIDE):

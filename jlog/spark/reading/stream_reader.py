@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from jlog.errors import JournalError, PositionLost
-from jlog.spark.reading.backlogs import Backlogs
 from jlog.spark.reading.columns import OutputColumns
-from jlog.spark.reading.ends import EndFinder
+from jlog.spark.reading.ends import Backlogs, EndFinder
 from jlog.spark.reading.limits import TriggerLimits
 from jlog.spark.reading.options import EARLIEST, LATEST, parse
 from jlog.spark.reading.plan import Range, RangePiece, partitions_of, pieces_of
@@ -203,7 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{source.path} is an archive, which has no subscribers: leave out the option subscriber. The checkpoint keeps "
                 "the position, and no reader holds anything back in an archive"
             )
-        reason = self._ends.reason_against_writing(source)
+        reason = source.reason_against_writing
         if reason is not None:
             raise JournalError(
                 f"{source.path}: the subscriber {self._options.subscriber} cannot follow this query: {reason}. Run the driver "
@@ -309,12 +308,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"at a sequence, or with a subscriber, which keeps the place; failOnDataLoss=false goes on at {last}"
                 )
             if begin < last:
-                pieces += self._pieces(Range(source, begin, last))
+                pieces += pieces_of(Range(source, begin, last))
         found: list[InputPartition] = [*partitions_of(pieces, self._options)]
         return found
-
-    def _pieces(self, wanted: Range) -> list[RangePiece]:
-        return list(pieces_of(wanted, wanted.source.segments_between(wanted.start, wanted.end)))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         return read_partition(partition, self._columns, self._options)
