@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from jlog.pipeline.checkpoint import Checkpoint
-    from jlog.pipeline.destination import Destination
+    from jlog.pipeline.destination import Tables
     from jlog.pipeline.plan import PipelinePlan, Windows
 
 logger = logging.getLogger("jlog.spark")
@@ -38,8 +38,7 @@ class Loading:
         self,
         spark: SparkSession,
         plan: PipelinePlan,
-        dest: Destination,
-        quarantine: Destination,
+        tables: Tables,
         checkpoint: Checkpoint,
         sample: Callable[[DataFrame], list[bytes]],
     ) -> None:
@@ -47,8 +46,8 @@ class Loading:
         self._sample = sample
         self._spark = spark
         self._plan = plan
-        self._dest = dest
-        self._quarantine = quarantine
+        self._dest = tables.records
+        self._quarantine = tables.quarantine
         self._checkpoint = checkpoint
         self._fields: StructType | None = None
         self._records = self._bad = 0
@@ -211,28 +210,17 @@ def _check_equal(written: int, counted: int) -> None:
         raise JournalError(f"the tasks have read {counted} rows, but have written {written}; run the pipeline again")
 
 
-class Counting:
+def counts_of(stream: DataFrame, windows: Windows, loading: Loading) -> DataFrame:
     """Counts records by windows of time. A count is written once, when no more records can come to its window."""
-
-    def __init__(self, windows: Windows, loading: Loading, table: Destination) -> None:
-        self._windows = windows
-        self._loading = loading
-        self._table = table
-
-    def counted(self, stream: DataFrame) -> DataFrame:
-        windows = self._windows
-        parsed = self._loading.parsed(stream, self._loading.fields_before(windows.by))
-        if "hour" in windows.by and "hour" not in parsed.columns:
-            parsed = parsed.withColumn("hour", f.hour("timestamp"))
-        for name in windows.by:
-            if name not in parsed.columns:
-                raise ValueError(f"there is no column {name} to count by; the columns are {', '.join(parsed.columns)}")
-        good = parsed.where(f.col(ERROR).isNull())
-        late = good.withWatermark("timestamp", f"{round(windows.watermark_seconds * 1000)} milliseconds")
-        window = f.window("timestamp", f"{round(windows.seconds * 1000)} milliseconds")
-        counts = late.groupBy(window.alias("window"), *windows.by).agg(f.count(f.lit(1)).alias("count"))
-        return counts.select(f.col("window.start").alias("start"), f.col("window.end").alias("end"), *windows.by, "count")
-
-    def add(self, batch: BatchId, frame: DataFrame) -> int:
-        """Adds the counts of a batch, and returns their number."""
-        return self._table.add(batch, frame.withColumn("date", _date_of("start"))).rows
+    parsed = loading.parsed(stream, loading.fields_before(windows.by))
+    if "hour" in windows.by and "hour" not in parsed.columns:
+        parsed = parsed.withColumn("hour", f.hour("timestamp"))
+    for name in windows.by:
+        if name not in parsed.columns:
+            raise ValueError(f"there is no column {name} to count by; the columns are {', '.join(parsed.columns)}")
+    good = parsed.where(f.col(ERROR).isNull())
+    late = good.withWatermark("timestamp", f"{round(windows.watermark_seconds * 1000)} milliseconds")
+    window = f.window("timestamp", f"{round(windows.seconds * 1000)} milliseconds")
+    counts = late.groupBy(window.alias("window"), *windows.by).agg(f.count(f.lit(1)).alias("count"))
+    counts = counts.select(f.col("window.start").alias("start"), f.col("window.end").alias("end"), *windows.by, "count")
+    return counts.withColumn("date", _date_of("start"))

@@ -6,19 +6,20 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 import jlog
 from jlog.errors import JournalError
 from jlog.pipeline.checkpoint import QueryCheckpoint
-from jlog.pipeline.parsing import union
 from jlog.pipeline.plan import is_topic
 from jlog.pipeline.sampling import sample_journals, sample_topic, values_of
+from jlog.pipeline.tables.connector import jar_of
 from jlog.pipeline.tables.table import Offset
-from jlog.spark.data_source import SCHEMA
 from jlog.spark.reading.options import EARLIEST, LATEST, parse
 from jlog.spark.reading.source_positions import before_the_first, resume
 from jlog.spark.reading.sources import SparkSource, sources_of
@@ -26,7 +27,8 @@ from jlog.spark.reading.stream_reader import StreamReader
 from jlog.system.filesystem import is_url
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
     from jlog.pipeline.plan import PipelinePlan
 
@@ -95,7 +97,7 @@ class Inputs:
         """Finds where the journals of a new query begin, and keeps that. Creates the subscriber there."""
         if not self._paths or not self._checkpoint.is_new() or self._checkpoint.first() is not None:
             return
-        reader = StreamReader(_schema(), {**self._options, **_bound("starting", self._plan.start)})
+        reader = StreamReader(StructType(), {**self._options, **_bound("starting", self._plan.start)})
         first = reader.initialOffset()
         reader.check_owner()  # a pipeline that is refused keeps no place
         self._checkpoint.keep_first(first)
@@ -148,7 +150,7 @@ class Inputs:
         frames = [self._topic(spark, topic) for topic in self._topics]
         if self._paths:
             frames.append(self._journals(spark))
-        return union(frames)
+        return reduce(DataFrame.unionByName, frames)
 
     def _journals(self, spark: SparkSession) -> DataFrame:
         reader = spark.readStream.format("jlog").options(**self._options)
@@ -160,10 +162,7 @@ class Inputs:
             # Where nothing was archived yet, the query has not begun, and the place that was given still counts.
             begin = {"startingSequence": json.dumps(begins)} if begins else _bound("starting", self._plan.start)
             reader = reader.options(**begin)
-        cores = _cores(spark)
-        if cores:
-            reader = reader.option("minPartitions", str(cores))
-        return reader.load()
+        return _on_all_cores(spark, reader).load()
 
     def _topic(self, spark: SparkSession, url: str) -> DataFrame:
         """Reads a topic. A message's offset is its sequence, and `journal` names topic and partition."""
@@ -177,19 +176,9 @@ class Inputs:
             reader = reader.option(name, value)
         reader = reader.option("failOnDataLoss", str(plan.fail_on_data_loss).lower())
         reader = reader.option("includeHeaders", "true").option("maxOffsetsPerTrigger", str(plan.batch_records))
-        cores = _cores(spark)
-        if cores:
-            reader = reader.option("minPartitions", str(cores))
         journal = f.concat(f.lit(f"{url}?partition="), f.col("partition").cast("string"))
-        return reader.load().select(
-            f.col("offset").alias("sequence"), "timestamp", "key", "value", "headers", journal.alias("journal")
-        )
-
-
-def _schema() -> StructType:
-    found = StructType.fromDDL(SCHEMA)
-    assert isinstance(found, StructType)
-    return found
+        found = _on_all_cores(spark, reader).load()
+        return found.select(f.col("offset").alias("sequence"), "timestamp", "key", "value", "headers", journal.alias("journal"))
 
 
 def _bound(side: str, text: str | None) -> dict[str, str]:
@@ -219,10 +208,11 @@ def check_bounds(start: str | None, until: str | None, sources: Sequence[str]) -
             raise ValueError(f"--until is not for {source}: Spark reads a topic up to its present end; leave it out")
 
 
-def _cores(spark: SparkSession) -> int:
-    """Returns the number of the cluster's cores, all of which a large batch uses; 0 on this machine, where the size of a
-    partition counts."""
-    return 0 if str(spark.sparkContext.master).startswith("local") else int(spark.sparkContext.defaultParallelism)
+def _on_all_cores(spark: SparkSession, reader: DataStreamReader) -> DataStreamReader:
+    """Has a large batch use all of a cluster's cores. On this machine the size of a partition counts."""
+    context = spark.sparkContext
+    is_here = str(context.master).startswith("local")
+    return reader if is_here else reader.option("minPartitions", str(context.defaultParallelism))
 
 
 def check_subscribers(plan: PipelinePlan) -> None:
@@ -261,16 +251,11 @@ def explained(reason: str, sources: Sequence[str]) -> str:
 
 
 def _check_kafka(spark: SparkSession) -> None:
-    from py4j.protocol import Py4JError
-
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    try:
-        jvm.org.apache.spark.util.Utils.classForName(KAFKA_SOURCE, True, False)
-    except Py4JError:
+    if jar_of(spark, KAFKA_SOURCE) is None:
+        jvm: Any = spark.sparkContext._jvm
         scala = jvm.scala.util.Properties.versionNumberString().rpartition(".")[0]
         package = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark.version}"
         raise JournalError(
             f"Spark's Kafka connector is missing; add --conf spark.jars.packages={package}, or with spark-submit --packages "
             f"{package}"
-        ) from None
+        )

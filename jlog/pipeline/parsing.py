@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
@@ -78,17 +77,16 @@ class Parser:
 
     def fields(self) -> StructType:
         """Returns the fields that are known without records."""
-        return StructType([StructField(name, StringType()) for name, _ in self._groups()])
+        return StructType([StructField(name, StringType()) for name in self._groups()])
 
-    def _groups(self) -> list[tuple[str, int]]:
+    def _groups(self) -> Mapping[str, int]:
         """Returns the named groups with their numbers, as Python counts them, and Java too."""
         if self.pattern is None:
-            return []
+            return {}
         try:
-            found = re.compile(GROUP.sub(r"(?P<\1>", self.pattern)).groupindex
+            return re.compile(GROUP.sub(r"(?P<\1>", self.pattern)).groupindex
         except re.error as error:
             raise ValueError(f"{self.pattern!r} is not a regular expression: {error}") from None
-        return list(found.items())
 
     # --- Columns ------------------------------------------------------------------------------------------------------
 
@@ -198,10 +196,11 @@ class Parser:
     def _regex(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
         assert self.pattern is not None
         plain = GROUP.sub("(", self.pattern)  # names in Java have no underscore; the numbers are the same
-        numbers = dict(self._groups())
-        found = {name: f.regexp_extract(TEXT, plain, number) for name, number in numbers.items()}
-        took_part = {name: f.col(TEXT).rlike(self._with_part(plain, number)) for name, number in numbers.items()}
-        raw = {name: f.when((column != "") | took_part[name], column) for name, column in found.items()}
+        raw = {}
+        for name, number in self._groups().items():
+            found = f.regexp_extract(TEXT, plain, number)
+            took_part = f.col(TEXT).rlike(self._with_part(plain, number))
+            raw[name] = f.when((found != "") | took_part, found)
         wrong = f.when(~f.col(TEXT).rlike(plain), "the pattern does not match")
         return _cast(wrong, raw, fields, frame)
 
@@ -345,7 +344,3 @@ def _named(fields: StructType) -> Iterable[tuple[StructField, str]]:
             name = f"value_{name}"
         used.add(folded(name))
         yield one, name
-
-
-def union(frames: list[DataFrame]) -> DataFrame:
-    return reduce(lambda one, other: one.unionByName(other), frames)

@@ -8,22 +8,28 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from jlog.errors import JournalError
+from jlog.pipeline.batches import Loading, counts_of
+from jlog.pipeline.checkpoint import Checkpoint
+from jlog.pipeline.destination import Destination, Tables, tables_of
+from jlog.pipeline.expected import expected
+from jlog.pipeline.inputs import RECORDS, WINDOWS, Inputs, check_subscribers, explained, is_file_missing
 from jlog.pipeline.plan import PipelinePlan, Windows, is_topic
 from jlog.pipeline.reports import Reports
+from jlog.pipeline.tables.table import RowsMissing
+from jlog.pipeline.visibility import check_all_see
+from jlog.spark.session import is_late_worker, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from jlog.pipeline.batches import Loading
-    from jlog.pipeline.checkpoint import Checkpoint
-    from jlog.pipeline.destination import Destination
-    from jlog.pipeline.outputs import Tables
 
 logger = logging.getLogger("jlog.spark")
 
@@ -51,7 +57,7 @@ class Summary:
     stopped: bool = False
     records_retried: int | None = None
     windows: dict[str, Any] | None = None
-    query: list[dict[str, Any]] | None = field(default=None)
+    query: list[dict[str, Any]] | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -64,6 +70,10 @@ class PipelineStopped(Exception):
 class Pipeline:
     """Runs a plan in a session. stop() may be called from a signal handler or another thread."""
 
+    _spark: SparkSession  # run() sets this and the next two
+    _checkpoint: Checkpoint
+    _tables: Tables
+
     def __init__(
         self,
         plan: PipelinePlan,
@@ -75,7 +85,7 @@ class Pipeline:
         self._plan = plan
         self._on_records = on_records
         topics = [source for source in plan.sources if is_topic(source)]
-        self._reports = None if on_batch is None else Reports(topics, on_batch)
+        self._reports = Reports(topics, on_batch)
         self._stop = threading.Event()
         self._at_work = 0
         self._error: Exception | None = None
@@ -95,69 +105,60 @@ class Pipeline:
     def run(self, spark: SparkSession) -> Summary:
         """Runs to the end of the sources as they are now, or with an interval until it is stopped. Raises ValueError for a plan
         that does not fit its checkpoint or its columns, JournalError for an error of Spark or of a source."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        from jlog.pipeline.checkpoint import Checkpoint
-        from jlog.pipeline.outputs import tables_of
-
         began = time.monotonic()
-        self._be_quiet_at_the_end(spark)
-        tables: Tables | None = None
+        self._spark = spark
+        self._be_quiet_at_the_end()
         try:
-            checkpoint = Checkpoint(spark, self._plan.checkpoint)
-            with checkpoint.held():
-                tables = tables_of(spark, self._plan, checkpoint)
-                self._begin(spark, checkpoint, tables)
-                self._check_all_see(spark, tables)
-                loading = self._load(spark, checkpoint, tables)
+            self._checkpoint = Checkpoint(spark, self._plan.checkpoint)
+            self._tables = tables_of(spark, self._plan, self._checkpoint)
+            with self._checkpoint.held():
+                self._begin()
+                self._check_all_see()
+                loading = self._load()
                 if self._plan.retry_quarantine and not self.is_stopped:
-                    checkpoint.check_owner()
+                    self._checkpoint.check_owner()
                     self.summary.records_retried = loading.retry()
                 if self._plan.query is not None:
-                    self.summary.query = self._ask(spark, tables, self._plan.query)
+                    self.summary.query = self._ask(self._plan.query)
         except (PySparkException, Py4JError, OSError) as error:
             if not self.is_stopped:
-                raise (self._error or self._explained(spark, tables, error)) from error
+                raise (self._error or self._explained(error)) from error
         self.summary.seconds = round(time.monotonic() - began, 3)
         return self.summary
 
-    def _be_quiet_at_the_end(self, spark: SparkSession) -> None:
+    def _be_quiet_at_the_end(self) -> None:
         """Silences the server that takes Spark's accumulators, which prints a traceback where its virtual machine has gone."""
-        server = getattr(spark.sparkContext, "_accumulatorServer", None)
+        server = getattr(self._spark.sparkContext, "_accumulatorServer", None)
         if server is not None:
             handle = server.handle_error
             server.handle_error = lambda *request: None if self.is_stopped else handle(*request)
 
     # --- Beginning ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> None:
-        from jlog.pipeline.inputs import RECORDS, check_subscribers
-
-        plan = self._plan
+    def _begin(self) -> None:
+        plan, tables = self._plan, self._tables
         if plan.query is not None:  # a mistake in the query should show before hours of work
-            spark._jsparkSession.sessionState().sqlParser().parsePlan(plan.query)
-        known = checkpoint.settings(PIPELINE)
+            self._spark._jsparkSession.sessionState().sqlParser().parsePlan(plan.query)
+        known = self._checkpoint.settings(PIPELINE)
         if known not in (None, plan.identity):
             raise ValueError(
                 f"the checkpoint {plan.checkpoint} belongs to a pipeline with other settings, {json.dumps(known)}; use those "
                 "again, or begin anew with another destination and another checkpoint"
             )
-        records = checkpoint.query(RECORDS)
+        records = self._checkpoint.query(RECORDS)
         if plan.adopt:
-            self._adopt(checkpoint, tables)
+            self._adopt()
         for table in (tables.records, tables.quarantine):
             table.compare(records)
-        checkpoint.keep_settings(PIPELINE, plan.identity)
-        self._check_parsing(checkpoint, tables.records, tables.quarantine)
+        self._checkpoint.keep_settings(PIPELINE, plan.identity)
+        self._check_parsing()
         if plan.windows is not None and tables.windows is not None:
-            self._begin_windows(checkpoint, plan.windows, tables.windows)
+            self._begin_windows(plan.windows, tables.windows)
         check_subscribers(plan)
 
-    def _begin_windows(self, checkpoint: Checkpoint, windows: Windows, table: Destination) -> None:
+    def _begin_windows(self, windows: Windows, table: Destination) -> None:
         """Spark would go on with windows of another length as if they were the same."""
-        from jlog.pipeline.inputs import WINDOWS
-
+        checkpoint = self._checkpoint
         table.compare(checkpoint.query(WINDOWS))
         known = checkpoint.settings(WINDOWS)
         if known is None:
@@ -169,14 +170,13 @@ class Pipeline:
                 "begin anew with another destination and another checkpoint"
             )
 
-    def _check_parsing(self, checkpoint: Checkpoint, *tables: Destination) -> None:
+    def _check_parsing(self) -> None:
         """A batch that was cut off between the quarantine and the table has to be parsed in the same way again."""
-        from jlog.pipeline.inputs import RECORDS
-
+        checkpoint, tables = self._checkpoint, self._tables
         now = {"schema": self._plan.schema, **self._plan.parser.settings}
         known = checkpoint.settings(PARSING)
         unfinished = checkpoint.query(RECORDS).unfinished() if known not in (None, now) else None
-        if unfinished is not None and unfinished in (table.last_batch() for table in tables):
+        if unfinished is not None and unfinished in (tables.records.last_batch(), tables.quarantine.last_batch()):
             raise ValueError(
                 f"the last run ended in the middle of a batch that it parsed with other settings, {json.dumps(known)}; run "
                 "once with those to complete the batch, then change them"
@@ -184,11 +184,9 @@ class Pipeline:
         if known != now:
             checkpoint.keep_settings(PARSING, now)
 
-    def _adopt(self, checkpoint: Checkpoint, tables: Tables) -> None:
+    def _adopt(self) -> None:
         """Takes over tables of another pipeline, whose checkpoint is lost or does not fit them any more."""
-        from jlog.pipeline.inputs import RECORDS, Inputs
-
-        plan = self._plan
+        plan, checkpoint, tables = self._plan, self._checkpoint, self._tables
         state = tables.records.table.state()
         if state is None:
             raise ValueError(f"{plan.dest} belongs to no pipeline, so there is nothing to adopt; leave out --adopt")
@@ -213,17 +211,15 @@ class Pipeline:
         tables.quarantine.adopt()
         tables.records.adopt()
 
-    def _load(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> Loading:
+    # --- The queries --------------------------------------------------------------------------------------------------
+
+    def _load(self) -> Loading:
         """Runs the queries to their ends. A busy machine may start a Python worker later than Spark waits for it. Then the
         queries begin again where they were, until that has happened STARTS_MAX times without a batch in between."""
-        from pyspark.errors import PySparkException
-
-        from jlog.spark.session import is_late_worker
-
         starts = 0
         while True:
             starts, batches = starts + 1, self.summary.batches
-            loading, queries = self._start(spark, checkpoint, tables)
+            loading, queries = self._start()
             try:
                 self._wait(queries)
             except PySparkException as error:
@@ -235,17 +231,12 @@ class Pipeline:
             else:
                 return loading
 
-    def _start(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> tuple[Loading, list[StreamingQuery]]:
-        from jlog.pipeline.batches import Counting, Loading
-        from jlog.pipeline.expected import expected
-        from jlog.pipeline.inputs import RECORDS, WINDOWS, Inputs
-
-        plan = self._plan
+    def _start(self) -> tuple[Loading, list[StreamingQuery]]:
+        plan, spark, checkpoint, tables = self._plan, self._spark, self._checkpoint, self._tables
         records = checkpoint.query(RECORDS)
         inputs = Inputs(plan, RECORDS, records)
         inputs.begin()
-        sample = partial(inputs.sample, spark)
-        loading = Loading(spark, plan, tables.records, tables.quarantine, checkpoint, sample)
+        loading = Loading(spark, plan, tables, checkpoint, partial(inputs.sample, spark))
 
         def load(frame: DataFrame, number: int) -> None:
             batch = records.batch(number)
@@ -254,51 +245,43 @@ class Pipeline:
             wanted = expected(records.begin_of(batch), ends, journals, fail_on_data_loss=plan.fail_on_data_loss)
             good, bad = loading.add(batch, frame, wanted)
             self._note(good, bad)
-            if self._reports is not None:
-                self._reports.keep(RECORDS, number, records_in=good + bad, records_out=good, records_bad=bad)
+            self._reports.keep(RECORDS, number, records_in=good + bad, records_out=good, records_bad=bad)
             self._compact(number, tables.records, tables.quarantine)
 
-        if plan.windows is None or tables.windows is None:
-            return loading, [self._query(RECORDS, inputs.stream(spark), checkpoint, tables, load)]
+        counts = tables.windows
+        if plan.windows is None or counts is None:
+            return loading, [self._query(RECORDS, inputs.stream(spark), load)]
         windows = checkpoint.query(WINDOWS)
         counted = Inputs(plan, WINDOWS, windows)
         counted.begin()
-        counts = tables.windows
-        counting = Counting(plan.windows, loading, counts)
 
         def count(frame: DataFrame, number: int) -> None:
-            rows = counting.add(windows.batch(number), frame)
+            rows = counts.add(windows.batch(number), frame).rows
             self._note_windows(rows)
-            if self._reports is not None:
-                self._reports.keep(WINDOWS, number, counts=rows)
+            self._reports.keep(WINDOWS, number, counts=rows)
             self._compact(number, counts)
 
         return loading, [
-            self._query(RECORDS, inputs.stream(spark), checkpoint, tables, load),
-            self._query(WINDOWS, counting.counted(counted.stream(spark)), checkpoint, tables, count),
+            self._query(RECORDS, inputs.stream(spark), load),
+            self._query(WINDOWS, counts_of(counted.stream(spark), plan.windows, loading), count),
         ]
 
-    def _query(
-        self, name: str, frame: DataFrame, checkpoint: Checkpoint, tables: Tables, process: Callable[[DataFrame, int], None]
-    ) -> StreamingQuery:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
+    def _query(self, name: str, frame: DataFrame, process: Callable[[DataFrame, int], None]) -> StreamingQuery:
         def call(batch: DataFrame, number: int) -> None:
             if self.is_stopped:
                 raise PipelineStopped
             self._at_work += 1
             try:
-                checkpoint.check_owner()
+                self._checkpoint.check_owner()
                 process(batch, number)
             except (*OURS, PySparkException, Py4JError) as error:
                 # Of an error of its own Spark would report only that a call of Python failed.
-                self._error = self._explained(batch.sparkSession, tables, error)
+                self._error = self._explained(error)
                 raise self._error from error
             finally:
                 self._at_work -= 1
 
-        kept = checkpoint.query(name)
+        kept = self._checkpoint.query(name)
         kept.forget_first_batch()
         writer = frame.writeStream.foreachBatch(call).outputMode("append").queryName(name)
         writer = writer.option("checkpointLocation", kept.path)
@@ -306,26 +289,17 @@ class Pipeline:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{max(1, round(self._plan.interval * 1000))} milliseconds").start()
 
-    def _check_all_see(self, spark: SparkSession, tables: Tables) -> None:
-        from jlog.pipeline.visibility import check_all_see
+    def _check_all_see(self) -> None:
+        check_all_see(self._spark, dict.fromkeys([*self._plan.directories, *self._tables.places()]))
 
-        check_all_see(spark, dict.fromkeys([*self._plan.directories, *tables.places()]))
-
-    def _explained(self, spark: SparkSession, tables: Tables | None, error: Exception) -> Exception:
+    def _explained(self, error: Exception) -> Exception:
         """Returns the error with what to do; or one that names the hosts that do not see the others' files, where files or rows
         are missing."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        from jlog.pipeline.inputs import explained, is_file_missing
-        from jlog.pipeline.tables.table import RowsMissing
-        from jlog.spark.session import reason_of
-
         reason = reason_of(error)
-        if tables is not None and (isinstance(error, RowsMissing) or is_file_missing(reason)):
+        if isinstance(error, RowsMissing) or is_file_missing(reason):
             try:
                 with suppress(PySparkException, Py4JError):  # what has failed may prevent this, too
-                    self._check_all_see(spark, tables)
+                    self._check_all_see()
             except JournalError as hosts:
                 return hosts
         is_ours = isinstance(error, (ValueError, JournalError)) and not isinstance(error, PySparkException)
@@ -360,8 +334,7 @@ class Pipeline:
                 for query in list(running):
                     if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises the error that ends the query
                         running.remove(query)
-                    if self._reports is not None:
-                        self._reports.report(query)
+                    self._reports.report(query)
         finally:
             self._end(queries)
 
@@ -373,10 +346,10 @@ class Pipeline:
         for query in queries:
             query.stop()
 
-    def _ask(self, spark: SparkSession, tables: Tables, text: str) -> list[dict[str, Any]]:
-        for name, one in tables.by_name.items():
+    def _ask(self, text: str) -> list[dict[str, Any]]:
+        for name, one in self._tables.by_name.items():
             frame = one.table.frame()
             if frame is not None:
                 frame.createOrReplaceTempView(name)
-        rows = spark.sql(text).limit(ROWS_SHOWN_MAX).collect()
+        rows = self._spark.sql(text).limit(ROWS_SHOWN_MAX).collect()
         return [row.asDict(recursive=True) for row in rows]

@@ -137,7 +137,6 @@ class PipelinePlan:
                 "--compact-every needs --format delta or --format iceberg: while plain Parquet files are joined, a reader "
                 "would see rows twice or miss them"
             )
-
         if self.expire_seconds is not None and (self.format != ICEBERG or self.compact_every is None):
             raise ValueError(
                 "--expire-snapshots needs --format iceberg and --compact-every: snapshots expire when files were joined. Delta "

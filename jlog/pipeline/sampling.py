@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
@@ -48,18 +48,15 @@ def sample_journals(sources: Mapping[str, SparkSource], begin: Offset | None) ->
     records, count = -(-RECORDS // len(sources)), max(2, STRETCHES // len(sources))
     for name, source in sources.items():
         try:
-            ranges = list(stretches(*_range_of(source, (begin or {}).get(name)), count, records))
+            end, first = source.next_sequence(), source.first_sequence()
+            if begin is not None and name in begin:
+                first = max(first, int(begin[name]["sequence"]))
+            ranges = list(stretches(first, end, count, records))
         except (JournalError, OSError) as error:
             logger.info("%s is not sampled: %s", source.path, error)
             continue
-        for first, end in ranges:
-            yield from _values(source, first, end, BYTES // (len(sources) * count))
-
-
-def _range_of(source: SparkSource, begin: Offset | None) -> tuple[int, int]:
-    end = source.next_sequence()
-    first = source.first_sequence()
-    return (first if begin is None else max(first, int(begin["sequence"]))), end
+        for stretch in ranges:
+            yield from _values(source, *stretch, BYTES // (len(sources) * count))
 
 
 def _values(source: SparkSource, first: int, end: int, size_bytes: int) -> Iterator[bytes]:
@@ -125,12 +122,8 @@ def values_of(frame: DataFrame) -> list[bytes]:
     return [bytes(row[0]) for row in short.select("value").limit(RECORDS).collect()]
 
 
-def as_texts(values: Iterable[bytes]) -> list[str]:
-    """Returns those values that are UTF-8."""
-    found = []
+def as_texts(values: Iterable[bytes]) -> Iterator[str]:
+    """Yields those values that are UTF-8."""
     for value in values:
-        try:
-            found.append(str(value, "utf-8"))
-        except UnicodeDecodeError:
-            continue
-    return found
+        with suppress(UnicodeDecodeError):
+            yield str(value, "utf-8")

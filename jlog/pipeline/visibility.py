@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
@@ -65,7 +66,7 @@ def _hidden(spark: SparkSession, directories: list[str]) -> set[tuple[str, str]]
     try:
         for path in proofs.values():
             os.makedirs(path)
-            _touch(os.path.join(path, "driver"))
+            Path(path, "driver").touch()
         sights = _sights(spark, list(proofs.values()))
         return {
             (os.path.dirname(sight.directory), sight.host)
@@ -103,14 +104,9 @@ def _sight(proof: str) -> Sight:
     name: str | None = f"{host}-{process}"
     try:
         os.makedirs(proof, exist_ok=True)
-        _touch(os.path.join(proof, str(name)))
+        Path(proof, str(name)).touch()
     except OSError:
         name = None
     if not sees_driver:  # nobody else removes it there
         shutil.rmtree(proof, ignore_errors=True)
     return Sight(host, process, proof, sees_driver, name)
-
-
-def _touch(path: str) -> None:
-    with open(path, "w", encoding="utf-8"):
-        pass

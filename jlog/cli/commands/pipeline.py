@@ -16,6 +16,7 @@ from jlog.cli.signals import signals_to
 from jlog.cli.terminal.output import print_json, print_table
 from jlog.cli.terminal.progress import on_terminal, progress_bar
 from jlog.errors import JournalError
+from jlog.pipeline.plan import MaxBad, PipelinePlan, Windows
 from jlog.positions.times import FoundTime, parse_time, reads_as_a_time
 
 
@@ -30,12 +31,6 @@ def parse_setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def parse_max_bad(text: str) -> Any:
-    from jlog.pipeline.plan import MaxBad
-
-    return MaxBad.parse(text)
-
-
 def parse_place(text: str) -> str | FoundTime:
     """Parses where a pipeline begins; what is not a time is checked with the sources."""
     return parse_time(text) if reads_as_a_time(text) else text
@@ -43,7 +38,7 @@ def parse_place(text: str) -> str | FoundTime:
 
 PLACE = TimeType("PLACE", parse_place)
 TRIGGER = Parsed("available-now|DURATION", parse_trigger)
-MAX_BAD = Parsed("N|N%", parse_max_bad)
+MAX_BAD = Parsed("N|N%", MaxBad.parse)
 SETTING = Parsed("NAME=VALUE", parse_setting)
 # Options that the plan has under the same name, and as they are.
 OF_THE_PLAN = (
@@ -200,14 +195,13 @@ def pipeline(**options: Any) -> None:
     print_json(found)
 
 
-def plan_of(options: dict[str, Any]) -> Any:
+def plan_of(options: dict[str, Any]) -> PipelinePlan:
     """Creates the plan from the options. It opens the journals before Spark is started, which takes seconds."""
     from jlog.spark.session import check_installed
 
     check_installed()
     from jlog.pipeline.inputs import check_bounds, check_source
     from jlog.pipeline.parsing import Parser
-    from jlog.pipeline.plan import PipelinePlan, Windows
 
     sources, dest, beside = places_of(options)
     windows = None

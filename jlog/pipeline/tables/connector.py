@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+
 from jlog.errors import JournalError
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Connector:
 
     def check(self, spark: SparkSession) -> None:
         """Raises JournalError where Spark does not have the connector, or has one that is made for another Spark."""
-        jar = _jar_of(spark, self.class_name)
+        jar = jar_of(spark, self.class_name)
         made_for = None if jar is None else MADE_FOR.search(jar)
         version = spark.version.rpartition(".")[0]
         if jar is not None and (made_for is None or made_for[1] == version):
@@ -81,10 +83,8 @@ def check_catalog(spark: SparkSession, table: str) -> None:
         )
 
 
-def _jar_of(spark: SparkSession, class_name: str) -> str | None:
+def jar_of(spark: SparkSession, class_name: str) -> str | None:
     """Returns the name of the jar that the class is in; None where there is no such class."""
-    from py4j.protocol import Py4JError
-
     jvm: Any = spark.sparkContext._jvm
     try:
         found = jvm.org.apache.spark.util.Utils.classForName(class_name, False, False)

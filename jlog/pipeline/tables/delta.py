@@ -20,9 +20,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from jlog.errors import JournalError
-from jlog.pipeline.tables.catalog_table import PROPERTY, CatalogTable
 from jlog.pipeline.tables.files import directories_of
-from jlog.pipeline.tables.table import AnotherPipeline, Check, TableState, check_rows, counted
+from jlog.pipeline.tables.table import PROPERTY, AnotherPipeline, CatalogTable, Check, TableState, check_rows, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,11 +52,12 @@ class Commit:
     @classmethod
     def of(cls, version: int, entries: Entries) -> Commit | None:
         """Returns the commit of these entries; None where it is of somebody else."""
-        for text in (entry["commitInfo"].get("userMetadata") for entry in entries if "commitInfo" in entry):
-            if text is not None and text.startswith(f'{{"{PROPERTY}": {{'):
-                state = replace(TableState.of(json.dumps(json.loads(text)[PROPERTY])), rows=_rows_in(entries))
-                return cls(version, state, json.loads(text)["attempt"], json.loads(text)["is_first"])
-        return None
+        text = _info_of(entries).get("userMetadata") or ""
+        if not text.startswith(f'{{"{PROPERTY}": {{'):
+            return None
+        note = json.loads(text)
+        state = replace(TableState.of(json.dumps(note[PROPERTY])), rows=_rows_in(entries))
+        return cls(version, state, note["attempt"], note["is_first"])
 
 
 def _note(state: TableState, attempt: int, *, is_first: bool = False) -> str:
@@ -127,16 +127,16 @@ class DeltaTable(CatalogTable):
 
     def _restored_to(self, version: int, entries: Entries) -> int:
         """Returns the version to which this one has restored the table; or itself."""
-        for info in (entry["commitInfo"] for entry in entries if "commitInfo" in entry):
-            if info.get("operation") == "RESTORE":
-                wanted = info.get("operationParameters", {}).get("version")
-                if wanted is None:
-                    raise JournalError(
-                        f"version {version} of {self.name} has restored the table to a time, and does not say which batches it "
-                        f"has. Restore it to the version of that time: RESTORE TABLE {self._sql_name} TO VERSION AS OF …"
-                    )
-                return int(wanted)
-        return version
+        info = _info_of(entries)
+        if info.get("operation") != "RESTORE":
+            return version
+        wanted = info.get("operationParameters", {}).get("version")
+        if wanted is None:
+            raise JournalError(
+                f"version {version} of {self.name} has restored the table to a time, and does not say which batches it "
+                f"has. Restore it to the version of that time: RESTORE TABLE {self._sql_name} TO VERSION AS OF …"
+            )
+        return int(wanted)
 
     def _history(self, end: int) -> Iterator[tuple[int, Entries]]:
         """Yields each version below this one that Delta's log has, the newest first, and its entries there. The driver reads
@@ -358,10 +358,14 @@ def _written(state: TableState) -> tuple[object, ...]:
     return state.pipeline, state.batch, state.retries
 
 
+def _info_of(entries: Entries) -> dict[str, Any]:
+    """Returns what Delta says of a commit beside its files; an empty dict where it says nothing."""
+    return next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
+
+
 def _rows_in(entries: Entries) -> int:
     """Returns the rows that a commit has added, by its metrics; or by the statistics of its files, where it has no metrics."""
-    for entry in entries:
-        rows = entry.get("commitInfo", {}).get("operationMetrics", {}).get("numOutputRows")
-        if rows is not None:
-            return int(rows)
+    rows = _info_of(entries).get("operationMetrics", {}).get("numOutputRows")
+    if rows is not None:
+        return int(rows)
     return sum(json.loads(entry["add"].get("stats") or "{}").get("numRecords", 0) for entry in entries if "add" in entry)

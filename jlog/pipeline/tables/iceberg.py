@@ -15,11 +15,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from jlog.errors import JournalError
-from jlog.pipeline.tables.catalog_table import PROPERTY, CatalogTable
 from jlog.pipeline.tables.files import directories_of
-from jlog.pipeline.tables.table import AnotherPipeline, Check, TableState, check_rows, counted
+from jlog.pipeline.tables.table import PROPERTY, AnotherPipeline, CatalogTable, Check, TableState, check_rows, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,9 +141,6 @@ class IcebergTable(CatalogTable):
 
     def _aligned(self, frame: DataFrame, table: Any) -> DataFrame:
         """Adds the frame's new columns to the table, where it evolves, and the table's other columns to the frame, as null."""
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import StructType
-
         jvm: Any = self._spark.sparkContext._jvm
         convert = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
         if self._evolves:
