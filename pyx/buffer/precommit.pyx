@@ -14,7 +14,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mlock, mmap, munmap
 
-from jlog._core.system.file cimport OpenFile, jlog_allocate, jlog_close_file, jlog_file_bytes, jlog_read_at, jlog_write_at
+from jlog._core.system.file cimport (
+    OpenFile, check_error, check_result, jlog_allocate, jlog_close_file, jlog_file_bytes, jlog_read_at, jlog_write_at)
 from jlog._core.format.format cimport JLOG_NUMBER_MAX, jlog_block_header
 from jlog._core.buffer.page cimport (
     JLOG_BASE_BYTES, JLOG_BOOT_ID_OFFSET, JLOG_CAPACITY_MAX, JLOG_CAPACITY_MIN, JLOG_GENERATION_OFFSET, JLOG_INTENTS_BYTES,
@@ -117,8 +118,7 @@ cdef class Precommit:
             error = jlog_allocate(self.fd, size, wanted, wanted, &reached)
             if error == 0:
                 error = jlog_write_at(self.fd, <const uint8_t *> zeros, len(zeros), size)
-            if error != 0:
-                raise OSError(error, os.strerror(error), self.path)
+            check_error(error, self.path)
 
     def map(self) -> None:
         """Maps the whole file for writing, and locks it into memory if the process's limit allows that."""
@@ -130,7 +130,7 @@ cdef class Precommit:
             self.page = NULL
         page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd, 0)
         if page == MAP_FAILED:
-            raise OSError(errno, os.strerror(errno), self.path)
+            check_error(errno, self.path)
         self.page = <jlog_page *> page
         self.mapped_bytes = size
         mlock(page, size)
@@ -307,9 +307,7 @@ cdef int _read_page(path, bytes uuid, jlog_page *page) except -1:
         precommit = Precommit(path, uuid, writable=False)
     except FileNotFoundError:
         return 0
-    got = jlog_read_at(precommit.fd, page, sizeof(page[0]), 0)
-    if got < 0:
-        raise OSError(-got, os.strerror(-got), precommit.path)
+    got = check_result(jlog_read_at(precommit.fd, page, sizeof(page[0]), 0), precommit.path)
     if got == <int64_t> sizeof(page[0]):
         status = precommit.identify(page)
     if status != PAGE_VALID and not (status == PAGE_OF_ANOTHER_BOOT and precommit.is_written_to()):

@@ -16,8 +16,8 @@ from posix.fcntl cimport F_WRLCK, O_NOCTTY, O_NONBLOCK
 from posix.unistd cimport close
 
 from jlog._core.system.file cimport (
-    OpenFile, jlog_birth_us, jlog_changed_us, jlog_close_file, jlog_is_file, jlog_open_at, jlog_read_at, jlog_sync_data,
-    jlog_write_at)
+    OpenFile, check_error, check_result, jlog_birth_us, jlog_changed_us, jlog_close_file, jlog_is_file, jlog_open_at,
+    jlog_read_at, jlog_sync_data, jlog_write_at)
 from jlog._core.format.format cimport (
     JLOG_BOUNDS_MAGIC, JLOG_DUAL_SLOT_STRIDE, JLOG_DUAL_SLOT_UUID_OFFSET, JLOG_FORMAT_VERSION, JLOG_NONE, JLOG_POSITION_MAGIC,
     jlog_bounds, jlog_bounds_valid, jlog_position, jlog_position_valid, jlog_structure_crc)
@@ -83,9 +83,7 @@ cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, co
     cdef int found = find_newer_copy(fd, target, size, magic, uuid)
     if found == -EPROTO:
         raise later_version(path, (<DualSlotHeader *> target).version)
-    if found < 0:
-        raise OSError(-found, os.strerror(-found), path)
-    return found
+    return <int> check_result(found, path)
 
 
 cdef later_version(path, uint32_t version):
@@ -129,12 +127,8 @@ cdef int put_dual_slot(int fd, void *source, size_t size, const char *magic, con
 
 cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, path,
                          int found) except -1:
-    cdef int error
     check_sense(source, size, path)
-    error = put_dual_slot(fd, source, size, magic, uuid, found)
-    if error != 0:
-        raise OSError(error, os.strerror(error), path)
-    return 0
+    return check_error(put_dual_slot(fd, source, size, magic, uuid, found), path)
 
 
 cdef int check_sense(const void *source, size_t size, path) except -1:
@@ -228,8 +222,7 @@ cdef class BoundsFile:
         if durable:
             with nogil:
                 error = jlog_sync_data(self.fd)
-            if error != 0:
-                raise OSError(error, os.strerror(error), self.path)
+            check_error(error, self.path)
         return self.read()
 
     cdef bint try_begin(self):
@@ -309,16 +302,14 @@ cdef class HeldPosition:
 
     def write(self, uint64_t sequence) -> None:
         """Moves the position. It survives the death of the process at once, and a power loss once the file is synced."""
-        cdef int fd = descriptor_of(self.file, self.path), error
+        cdef int fd = descriptor_of(self.file, self.path)
         self.position.sequence = sequence
         self.position.moved_us = jlog_clock_us(CLOCK_REALTIME)
         check_sense(&self.position, sizeof(self.position), self.path)
         complete_head(&self.position, sizeof(self.position), JLOG_POSITION_MAGIC, self.position.uuid)
         memcpy(self.image, &self.position, sizeof(self.position))
         memcpy(&self.image[JLOG_DUAL_SLOT_STRIDE], &self.position, sizeof(self.position))
-        error = jlog_write_at(fd, self.image, sizeof(self.image), 0)
-        if error != 0:
-            raise OSError(error, os.strerror(error), self.path)
+        check_error(jlog_write_at(fd, self.image, sizeof(self.image), 0), self.path)
 
 
 def read_position(file, bytes uuid not None, path not None):

@@ -1,7 +1,5 @@
 """The end of a journal: read from its control page, or computed from its files if no process has it open for writing."""
 
-import os
-
 from libc.errno cimport EACCES, EPERM, EROFS
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
@@ -10,6 +8,7 @@ from jlog._core.format.dual_slot cimport BoundsFile
 from jlog._core.format.format cimport JLOG_NONE, jlog_block_header
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_body_offset, jlog_slot, jlog_word, jlog_word_crc, jlog_word_used
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+from jlog._core.system.file cimport check_result
 from jlog._core.buffer.precommit cimport PAGE_OF_ANOTHER_BOOT, PAGE_VALID, Precommit, Snapshot
 
 from jlog._core.recover.abandoned_buffer import stored_bodies
@@ -135,8 +134,7 @@ cdef class JournalEnd:
                 self.open_page()
             if self.precommit is not None:
                 status = self.precommit.snapshot(&found, &self.now.slot if self.live else NULL)
-                if status < 0:
-                    raise OSError(-status, os.strerror(-status), self.precommit.path)
+                check_result(status, self.precommit.path)
                 if status == PAGE_OF_ANOTHER_BOOT and self.precommit.is_written_to():
                     continue
             if status == PAGE_VALID:

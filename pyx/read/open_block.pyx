@@ -13,6 +13,7 @@ from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.format.format cimport jlog_crc32c
 from jlog._core.buffer.page cimport jlog_slot, jlog_word_crc, jlog_word_used
 from jlog._core.buffer.precommit cimport Precommit
+from jlog._core.system.file cimport check_result
 
 from jlog.errors import CorruptJournal
 
@@ -85,8 +86,6 @@ cdef class OpenBlock:
                     crc = jlog_crc32c(crc, self.body + start, end - start)
                 PyErr_CheckSignals()
             if status != 1:
-                if status < 0 and status != -ENODATA:
-                    raise OSError(-status, os.strerror(-status), precommit.path)
-                return status
+                return status if status == -ENODATA else <int> check_result(status, precommit.path)
             start = end
         return 1 if crc == jlog_word_crc(slot.publish_word) else 2

@@ -11,7 +11,7 @@ from jlog._core.buffer.page cimport (
     jlog_slot, jlog_slot_valid, jlog_unwritten_slot)
 from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
 from jlog._core.format.format cimport jlog_load64, jlog_walk, jlog_walk_records
-from jlog._core.system.file cimport jlog_write_at
+from jlog._core.system.file cimport check_error, jlog_write_at
 
 Body = namedtuple("Body", "segment offset first_sequence base_time_us raw records clock_us")
 Page = namedtuple("Page", "ready current whole direct sync_failed segment offset first_sequence open_first_sequence bodies")
@@ -83,12 +83,9 @@ def invalidate_page(directory, bytes uuid not None) -> None:
     because a reader may have it open."""
     cdef Precommit precommit
     cdef uint32_t status = JLOG_PAGE_RECOVERING
-    cdef int error
     try:
         precommit = Precommit(directory, uuid)
     except FileNotFoundError:
         return
     if os.fstat(precommit.fd).st_size >= <int64_t> (JLOG_STATUS_OFFSET + sizeof(status)):
-        error = jlog_write_at(precommit.fd, <const uint8_t *> &status, sizeof(status), JLOG_STATUS_OFFSET)
-        if error != 0:
-            raise OSError(error, os.strerror(error), precommit.path)
+        check_error(jlog_write_at(precommit.fd, <const uint8_t *> &status, sizeof(status), JLOG_STATUS_OFFSET), precommit.path)

@@ -11,7 +11,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE, JLOG_NUMBER_MAX, jlog_block_header, jlog_load64
-from jlog._core.system.file cimport OpenFile, jlog_sync_data, jlog_write_at
+from jlog._core.system.file cimport OpenFile, check_error, jlog_sync_data, jlog_write_at
 from jlog._core.system.lock cimport Deadline
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_READY, JLOG_PAGE_RECOVERING, JLOG_PAGE_STATE_OFFSET, jlog_page
 from jlog._core.buffer.publish cimport jlog_rotate
@@ -40,7 +40,7 @@ TEMPORARY = "next.recovery"  # a file with this name is not part of the journal 
 def create_segment(directory, first_sequence, bytes start not None) -> None:
     """Creates a segment file that holds `start`, and syncs both the file and its entry in the directory."""
     def write(int fd):
-        _check(jlog_write_at(fd, <const uint8_t *> start, len(start), 0), os.path.join(directory, TEMPORARY))
+        check_error(jlog_write_at(fd, <const uint8_t *> start, len(start), 0), os.path.join(directory, TEMPORARY))
         _visit(b"recovery.segment_written")
 
     make_file(file_in(directory, segment_name(first_sequence)), write, TEMPORARY)
@@ -76,11 +76,11 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
         for body in added:
             base_us, raw = jlog_load64(<const uint8_t *> <bytes> body), body[JLOG_BASE_BYTES:]
             block = encode_block(uuid, end.segment, end.offset, raw, base_us, end.sequence)
-            _check(jlog_write_at(opened.fd, <const uint8_t *> block, len(block), end.offset), path)
+            check_error(jlog_write_at(opened.fd, <const uint8_t *> block, len(block), end.offset), path)
             records, clock_us, _, _, _ = walk_body(raw, base_us)
             end = end._replace(offset=end.offset + len(block), sequence=end.sequence + records,
                                clock_us=max(end.clock_us, clock_us))
-        _check(jlog_sync_data(opened.fd), path)
+        check_error(jlog_sync_data(opened.fd), path)
     finally:
         opened.close()
     _visit(b"recovery.cut")
@@ -134,14 +134,8 @@ def make_page(Precommit precommit not None, uint64_t generation, uint64_t segmen
     page.status = JLOG_PAGE_READY
 
 
-cdef int _check(int error, path) except -1:
-    if error != 0:
-        raise OSError(error, os.strerror(error), os.fspath(path))
-    return 0
-
-
 cdef int _visit(const char *failpoint) except -1:
-    return _check(JLOG_FAILPOINT(failpoint), "failpoint")
+    return check_error(JLOG_FAILPOINT(failpoint), "failpoint")
 
 
 def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> None:
@@ -173,7 +167,7 @@ def write_unsynced_again(directory, bytes uuid not None, bounds) -> None:
         opened = open_file(file.path, os.O_RDWR)
         try:
             _write_whole_blocks(file, bounds.mark_offset if marked else 0, opened.fd)
-            _check(jlog_sync_data(opened.fd), file.path)
+            check_error(jlog_sync_data(opened.fd), file.path)
         finally:
             opened.close()
 
@@ -183,7 +177,7 @@ cdef int _write_whole_blocks(SegmentFile file, uint64_t offset, int fd) except -
     the segment's header."""
     if offset == 0:
         header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
-        _check(jlog_write_at(fd, <const uint8_t *> <bytes> header, len(header), 0), file.path)
+        check_error(jlog_write_at(fd, <const uint8_t *> <bytes> header, len(header), 0), file.path)
         offset = SEGMENT_HEADER_BYTES
     while file.read_block(offset, True) == JLOG_BLOCK_VALID or file.next_block(offset, file.file_bytes) is not None:
         _write_block(file, fd)
@@ -194,8 +188,8 @@ cdef int _write_whole_blocks(SegmentFile file, uint64_t offset, int fd) except -
 cdef int _write_block(SegmentFile file, int fd) except -1:
     """Writes the block that was read last to its place again."""
     cdef jlog_block_header *header = &file.walk.header
-    _check(jlog_write_at(fd, <const uint8_t *> header, sizeof(header[0]), file.walk.offset), file.path)
-    return _check(jlog_write_at(fd, file.walk.body, header.stored_bytes, file.walk.offset + sizeof(header[0])), file.path)
+    check_error(jlog_write_at(fd, <const uint8_t *> header, sizeof(header[0]), file.walk.offset), file.path)
+    return check_error(jlog_write_at(fd, file.walk.body, header.stored_bytes, file.walk.offset + sizeof(header[0])), file.path)
 
 
 def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_offset) -> bool:
@@ -233,7 +227,7 @@ def write_blocks(SegmentFile file not None, uint64_t end, int fd, uint64_t durab
     """Writes the segment's header, and its blocks up to `end` that reach beyond `durable_end`, to the same places of another
     descriptor. Checks every block up to `end`."""
     cdef bytes header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
-    _check(jlog_write_at(fd, <const uint8_t *> header, len(header), 0), file.path)
+    check_error(jlog_write_at(fd, <const uint8_t *> header, len(header), 0), file.path)
     for block in file.blocks(end=end, with_body=True):
         # The first test is for a block without records: its end_sequence is its first_sequence.
         if block.first_sequence >= durable_end or block.end_sequence > durable_end:

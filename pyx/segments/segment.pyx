@@ -9,14 +9,13 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
-from jlog._core.system.file cimport OpenFile, jlog_close_file, jlog_file_bytes, jlog_read_at
+from jlog._core.system.file cimport OpenFile, check_error, check_result, jlog_close_file, jlog_file_bytes, jlog_read_at
 from jlog._core.format.format cimport (
     JLOG_BLOCK_HAS_STATE, JLOG_BLOCK_MAGIC, JLOG_CODEC_LZ4, JLOG_FORMAT_VERSION, JLOG_KIND_STATE, JLOG_NONE, JLOG_NUMBER_MAX,
     JLOG_SEGMENT_MAGIC, jlog_block_header, jlog_crc32c, jlog_decode_record, jlog_is_state, jlog_record,
     jlog_segment_header, jlog_segment_header_valid, jlog_structure_crc, jlog_walk, jlog_walk_records)
 from jlog._core.segments.walk cimport (
-    JLOG_BLOCK_BAD_BODY, JLOG_BLOCK_BAD_HEADER, JLOG_BLOCK_NONE, JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_begin_walk,
-    jlog_next_block)
+    JLOG_BLOCK_BAD_BODY, JLOG_BLOCK_BAD_HEADER, JLOG_BLOCK_NONE, JLOG_BLOCK_VALID, jlog_begin_walk, jlog_next_block)
 from jlog._core.system.clock cimport jlog_clock_us
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
@@ -135,9 +134,7 @@ cdef class SegmentFile:
         if not check_header:
             self.previous_segment = JLOG_NONE
             return
-        got = jlog_read_at(self.fd, &header, sizeof(header), 0)
-        if got < 0:
-            raise OSError(-got, os.strerror(-got), self.path)
+        got = check_result(jlog_read_at(self.fd, &header, sizeof(header), 0), self.path)
         if got != sizeof(header) or memcmp(header.magic, JLOG_SEGMENT_MAGIC, 8) != 0:
             raise CorruptJournal(self.path, 0, "the segment's header is missing")
         if header.crc != jlog_structure_crc(&header, sizeof(header)):
@@ -188,8 +185,7 @@ cdef class SegmentFile:
         cdef bint found
         with nogil:
             found = jlog_next_block(&self.walk)
-        if self.walk.status == JLOG_BLOCK_UNREADABLE:
-            raise OSError(self.walk.error, os.strerror(self.walk.error), self.path)
+        check_error(self.walk.error, self.path)
         return found
 
     cdef object _block(self):

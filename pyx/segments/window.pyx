@@ -1,12 +1,10 @@
 """Reads ahead in a segment, a few blocks at once, by pread."""
 
-import os
-
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
-from jlog._core.system.file cimport jlog_read_at
+from jlog._core.system.file cimport check_result, jlog_read_at
 from jlog._core.format.format cimport JLOG_NONE, jlog_block_header, jlog_block_header_valid
 from jlog._core.segments.segment cimport SegmentFile, block_problem
 from jlog._core.segments.walk cimport JLOG_BLOCK_VALID, jlog_read_block_header
@@ -88,7 +86,5 @@ cdef class ReadAhead:
         if kept < size:
             with nogil:
                 got = jlog_read_at(file.fd, self.data + kept, size - kept, offset + kept)
-            if got < 0:
-                raise OSError(-got, os.strerror(-got), file.path)
-            self.size = kept + got
+            self.size = kept + check_result(got, file.path)
         return 0

@@ -1,4 +1,4 @@
-"""The declarations of file.h, for the Cython sources, and the class of file.pyx."""
+"""The declarations of file.h, for the Cython sources, and the class and the functions of file.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -45,3 +45,6 @@ cdef class OpenFile:
 
     cpdef void close(self) noexcept
     cdef int detach(self, jlog_identity *file) noexcept
+
+cdef int check_error(int error, path) except -1
+cdef int64_t check_result(int64_t result, path) except -1

@@ -9,6 +9,7 @@ import os
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t
 from posix cimport unistd
 from posix.fcntl cimport AT_FDCWD, O_CLOEXEC, openat
 
@@ -42,7 +43,7 @@ cdef class OpenFile:
             if self.fd >= 0:  # close() knows only files that it can tell from others
                 unistd.close(self.fd)
                 self.fd = -1
-            raise OSError(error, os.strerror(error), name)
+            check_error(error, name)
 
     def __dealloc__(self):
         self.close()
@@ -79,3 +80,17 @@ cdef class OpenFile:
 
     def __exit__(self, kind, error, trace):
         self.close()
+
+
+cdef int check_error(int error, path) except -1:
+    """Raises the OSError of this errno, unless it is 0."""
+    if error != 0:
+        raise OSError(error, os.strerror(error), os.fspath(path))
+    return 0
+
+
+cdef int64_t check_result(int64_t result, path) except -1:
+    """Returns the result of a call that returns -errno if it fails. Then raises the OSError of that."""
+    if result < 0:
+        check_error(<int> -result, path)
+    return result

@@ -16,8 +16,8 @@ from posix.fcntl cimport AT_FDCWD, F_RDLCK, F_WRLCK
 from jlog._core.system.atomic cimport JLOG_OWNERS_MAX
 from jlog._core.system.clock cimport CLOCK_MONOTONIC, jlog_clock_us
 from jlog._core.system.file cimport (
-    jlog_identify, jlog_identity, jlog_is_file, jlog_ofd_lock, jlog_range_is_held, jlog_sync_data, jlog_try_lock_range,
-    jlog_unlock_range)
+    check_error, check_result, jlog_identify, jlog_identity, jlog_is_file, jlog_ofd_lock, jlog_range_is_held, jlog_sync_data,
+    jlog_try_lock_range, jlog_unlock_range)
 
 from jlog.errors import JournalClosed, JournalLocked
 from jlog.system.files import descriptors_closed, directory_of, file_in, open_error, place_of
@@ -191,8 +191,7 @@ cdef class LockFile:
                 error = jlog_sync_data(self.fd)
         finally:
             self.end_use()
-        if error != 0:
-            raise OSError(error, os.strerror(error), self.path)
+        check_error(error, self.path)
 
     cdef int end_use(self) except -1:
         self.uses -= 1
@@ -236,7 +235,7 @@ cdef class LockFile:
                     return False
                 time.sleep(POLL_SECONDS)  # the kernel's own wait has no timeout
             elif error != EINTR:
-                raise OSError(error, os.strerror(error), self.path)
+                check_error(error, self.path)
 
     cdef int note_taken(self, uint64_t start) except -1:
         cdef _TakenRange taken = self.taken_range(start)
@@ -265,9 +264,7 @@ cdef class LockFile:
                 and taken.process == jlog_process_token()[0])
 
     def release(self, uint64_t start, uint64_t size=1) -> None:
-        cdef int error = self.give(start, size)
-        if error != 0:
-            raise OSError(error, os.strerror(error), self.path)
+        check_error(self.give(start, size), self.path)
 
     cdef int give(self, uint64_t start, uint64_t size) noexcept:
         """Frees a range. Returns 0 or an errno. It needs no memory."""
@@ -278,12 +275,8 @@ cdef class LockFile:
 
     def is_held(self, uint64_t start, uint64_t size=1) -> bool:
         """Returns whether another description holds any of the range."""
-        cdef int held
         self.check_own()
-        held = jlog_range_is_held(self.fd, start, size)
-        if held < 0:
-            raise OSError(-held, os.strerror(-held), self.path)
-        return held == 1
+        return check_result(jlog_range_is_held(self.fd, start, size), self.path) == 1
 
     def holders(self, uint64_t start, uint64_t size=1) -> str:
         """Returns " (PID 4711)" for the processes that hold any of the range, as far as they can be known, or ""."""
@@ -466,8 +459,7 @@ cdef class _Held:
             if self._mutex is not None:
                 self._mutex.give()
             _held -= is_shared(self._start)
-        if error != 0:
-            raise OSError(error, os.strerror(error), self._lock_file.path)
+        check_error(error, self._lock_file.path)
         while _deferred is not None and not _held:
             work = _deferred
             _deferred, work.following = work.following, None

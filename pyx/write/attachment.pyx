@@ -8,6 +8,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 from posix.fcntl cimport F_RDLCK, F_WRLCK
 
+from jlog._core.system.file cimport check_error, check_result
 from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, process_token, when_nothing_is_held
 from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, jlog_open_slot, jlog_page, jlog_slot
@@ -357,8 +358,7 @@ cdef class Attachment:
             who = self.process.locks.file.holders(WRITERS_BYTE)
             raise JournalLocked(f"{path}: another process{who} writes to it" + (", so exclusive=True is not possible; close "
                                 "its writers" if exclusive else " with exclusive=True; wait until it has closed"))
-        if error != 0:
-            raise OSError(error, os.strerror(error), path)
+        check_error(error, path)
         self.exclusive_writers += exclusive
         if self.operations.care is None:
             self.operations.care = care
@@ -445,8 +445,7 @@ cdef class Attachment:
         self.group.make_durable(deadline)
         slot = jlog_open_slot(page)
         fd = process.descriptors.of_open(slot.segment)
-        if fd < 0:
-            raise OSError(-fd, os.strerror(-fd), os.path.join(process.path, segment_name(slot.segment)))
+        check_result(fd, os.path.join(process.path, segment_name(slot.segment)))
         os.ftruncate(fd, slot.offset)
         page.reserved_end = slot.offset
         process.bounds.update(closed=(slot.segment, slot.offset, slot.first_sequence), durable=True, deadline=deadline)

@@ -18,6 +18,8 @@ from jlog._core.append.operations cimport Operations
 from jlog._core.records.encode cimport EncodedRecords, Records, StoredBody
 from jlog._core.system.file cimport (
     OpenFile,
+    check_error,
+    check_result,
     jlog_read_at,
     jlog_share,
     jlog_start_writeback,
@@ -37,7 +39,7 @@ from jlog._core.process.operation cimport INGEST, Ingest, Prepared
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.buffer.page cimport jlog_page, jlog_slot, jlog_word_used
 from jlog._core.system.atomic cimport jlog_load_acquire
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_earliest_us, jlog_latest_us
 from jlog._core.records.rows cimport body_of_arrow
@@ -48,7 +50,6 @@ from jlog.errors import JournalError
 from jlog.system.files import file_in, name_error, open_file
 
 cdef enum:
-    CLOCK_REALTIME = 0
     HEAD_BYTES = 64 << 10  # room before the block of the first body
     TRIES = 3  # attempts while other writers append; ingest() then gives up
 
@@ -109,7 +110,7 @@ cdef class SegmentBuilder:
                 error = jlog_write_at(self.file.fd, stored.data, stored.bytes, offset + sizeof(header))
         if error != 0:
             self.pieces.clear()
-            raise OSError(error, os.strerror(error), self.path)
+            check_error(error, self.path)
 
     def start_writeback(self) -> None:
         """Begins to write the file's pages to the disk, so that a later sync has less to wait for."""
@@ -120,8 +121,7 @@ cdef class SegmentBuilder:
         cdef int error
         with nogil:
             error = jlog_sync_data(self.file.fd)
-        if error != 0:
-            raise OSError(error, os.strerror(error), self.path)
+        check_error(error, self.path)
 
     def close(self) -> None:
         self.file.close()
@@ -153,9 +153,7 @@ def read_piece(path, piece not None, EncodedRecords body not None) -> None:
                 got = jlog_read_at(file.fd, to, size, offset)
         finally:
             file.close()
-        if got < 0:
-            raise OSError(-got, os.strerror(-got), path)
-        if <uint64_t> got != size or jlog_crc32c(0, to, size) != piece.stored_crc:
+        if <uint64_t> check_result(got, path) != size or jlog_crc32c(0, to, size) != piece.stored_crc:
             raise spoiled(path, piece.offset, "the piece fails its checksum")
         if piece.codec == JLOG_CODEC_LZ4:
             try:
@@ -381,6 +379,4 @@ cdef int write_headers(WritingProcess process, Ingest *ingest, int fd, str path,
     if error == 0:
         with nogil:
             error = jlog_sync_data(fd)
-    if error != 0:
-        raise OSError(error, os.strerror(error), path)
-    return 0
+    return check_error(error, path)
