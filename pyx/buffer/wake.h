@@ -63,6 +63,3 @@ static inline void jlog_ring(uint32_t *word)
     __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
     jlog_futex(word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
-
-/* Makes every thread that sleeps on the word look again, although the word has not changed. */
-static inline void jlog_wake_all(uint32_t *word) { jlog_futex(word, FUTEX_WAKE, INT_MAX, NULL); }

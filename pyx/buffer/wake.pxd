@@ -14,7 +14,6 @@ cdef extern from "buffer/wake.h" nogil:
     int jlog_wait_for_any(jlog_awaited *awaited, unsigned count, int64_t timeout_us)
     void jlog_wait_private(uint32_t *word, uint32_t value, int64_t timeout_us)
     void jlog_ring(uint32_t *word)
-    void jlog_wake_all(uint32_t *word)
 
 
 cdef class Waker:

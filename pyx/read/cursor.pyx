@@ -13,7 +13,7 @@ from jlog._core.format.format cimport JLOG_NONE, jlog_is_state, jlog_pass_plain,
 from jlog._core.buffer.page cimport jlog_word_used
 from jlog._core.records.record cimport RecordBatch
 from jlog._core.segments.segment cimport SegmentFile
-from jlog._core.buffer.wake cimport jlog_wake_all
+from jlog._core.system.atomic cimport jlog_futex_wake_all
 
 from jlog._core.segments.index import build_index, locate, segment_end
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
@@ -54,7 +54,7 @@ cdef class Cursor(ReadPosition):
     def _wake(self):
         self.blocks.closed = True
         if self.use & IN_USE and self.wake is not None:
-            jlog_wake_all(self.wake.word)
+            jlog_futex_wake_all(self.wake.word)  # it looks again, although the word has not changed
 
     cdef void release(self) noexcept:
         self.blocks.forget_block()

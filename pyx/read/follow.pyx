@@ -9,12 +9,8 @@ from jlog._core.format.format cimport jlog_record
 from jlog._core.read.iterate cimport next_record, to_next_record
 from jlog._core.system.lock cimport Deadline
 from jlog._core.system.atomic cimport jlog_futex_wait
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_MONOTONIC, jlog_clock_us
 from jlog._core.buffer.wake cimport WakeWord
-
-cdef extern from "<time.h>" nogil:
-    enum:
-        CLOCK_MONOTONIC
 
 cdef enum:
     SPIN_TURNS = 20  # about 10 us: a busy writer's next record comes sooner than a sleep would end

@@ -17,7 +17,7 @@ from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_READY, JLOG_PAGE_
 from jlog._core.buffer.publish cimport jlog_rotate
 from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.atomic cimport jlog_full_fence
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.buffer.precommit cimport Precommit
 from jlog._core.segments.segment cimport SegmentFile, block_problem
@@ -104,7 +104,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     bounds_file.update(mark=(*place, first), reservation_limit=first + JLOG_RESERVATION_STRIDE, closed=(*place, first),
                        durable=True, deadline=deadline)
     _visit(b"recovery.marked")
-    generation = max(page.generation if page.generation < JLOG_NUMBER_MAX >> 1 else 0, <uint64_t> jlog_clock_us(0)) + 2
+    generation = max(page.generation if page.generation < JLOG_NUMBER_MAX >> 1 else 0, <uint64_t> jlog_clock_us(CLOCK_REALTIME)) + 2
     make_page(precommit, generation, segment_bytes, place[0], place[1], first, end.clock_us)
     return end.damage
 

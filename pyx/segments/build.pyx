@@ -8,7 +8,7 @@ from jlog._core.format.format cimport (
     jlog_block_header, jlog_crc32c, jlog_earliest_absolute_us, jlog_segment_header, jlog_structure_crc, jlog_walk,
     jlog_walk_records)
 from jlog._core.segments.segment cimport fill_segment_header
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us
 
 from jlog._core.format.constants import NONE
 
@@ -53,7 +53,7 @@ def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes r
     content.max_timestamp_us = max(walk.clock_max_us, walk.explicit_max_us)
     content.earliest_us = jlog_earliest_us(walk.record_count, walk.explicit_count, jlog_earliest_absolute_us(raw, len(raw)),
                                            base_time_us)
-    jlog_build_block_header(&header, &content, max(jlog_clock_us(0), floor_us), durable_end, uuid, segment, offset)
+    jlog_build_block_header(&header, &content, max(jlog_clock_us(CLOCK_REALTIME), floor_us), durable_end, uuid, segment, offset)
     return (<uint8_t *> &header)[:sizeof(header)] + raw
 
 

@@ -16,7 +16,7 @@ from jlog._core.format.format cimport (
     jlog_segment_header, jlog_segment_header_valid, jlog_structure_crc, jlog_walk, jlog_walk_records)
 from jlog._core.segments.walk cimport (
     JLOG_BLOCK_BAD_BODY, JLOG_BLOCK_BAD_HEADER, JLOG_BLOCK_NONE, JLOG_BLOCK_VALID, jlog_begin_walk, jlog_next_block)
-from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog._core.format.lz4 import decompress
@@ -110,7 +110,7 @@ cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, u
     header.previous_segment = previous_segment
     header.previous_end_offset = previous_end_offset
     header.previous_end_sequence = previous_end_sequence
-    header.created_us = jlog_clock_us(0)
+    header.created_us = jlog_clock_us(CLOCK_REALTIME)
     header.replacements = replacements
     header.crc = jlog_structure_crc(header, sizeof(header[0]))
     return 0

@@ -13,6 +13,7 @@ cdef extern from "system/file.h" nogil:
     int jlog_write_at(int fd, const void *source, size_t bytes, uint64_t offset)
     int jlog_write_two_at(int fd, const void *first, size_t first_bytes, const void *second, size_t second_bytes,
                           uint64_t offset)
+    int jlog_write_zeros(int fd, uint64_t end)
     int jlog_allocate(int fd, uint64_t start, uint64_t needed, uint64_t wanted, uint64_t *reached)
     int jlog_sync_data(int fd)
     int jlog_sync_directory(int fd)

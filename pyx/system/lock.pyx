@@ -9,6 +9,7 @@ import time
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.errno cimport EAGAIN, EBADF, EINTR, errno
 from libc.stdint cimport int64_t, uint64_t
 from posix.fcntl cimport AT_FDCWD, F_RDLCK, F_WRLCK
@@ -36,10 +37,6 @@ cdef extern from "<sys/file.h>" nogil:
         LOCK_NB
         LOCK_SH
         LOCK_UN
-
-
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
 
 
 cdef extern from "system/fork.h" nogil:

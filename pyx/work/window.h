@@ -397,7 +397,7 @@ static inline void jlog_window_ring(struct jlog_window *window)
 static inline void jlog_window_ring_all(struct jlog_window *window)
 {
     __atomic_add_fetch(&window->bell, 1, __ATOMIC_SEQ_CST);
-    jlog_futex(&window->bell, FUTEX_WAKE, INT_MAX, NULL);
+    jlog_futex_wake_all(&window->bell);
 }
 
 #endif

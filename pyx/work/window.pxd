@@ -21,7 +21,6 @@ cdef extern from "work/window.h" nogil:
         unsigned short deaths
         unsigned short is_suspect
         uint32_t later
-        uint32_t heap
 
     struct jlog_worker_slot:
         uint64_t pid
@@ -123,6 +122,8 @@ cdef class Window:
     cdef uint64_t written_finishes  # how many there were when this worker wrote the committed position last
     cdef int64_t looked_us  # when this worker looked for dead ones last
 
+    cdef int map(self, uint64_t capacity) except -1
+    cdef int remap(self) except -1
     cdef int check(self) except -1
     cdef int lock(self) except -1
     cdef void unlock(self) noexcept
@@ -130,7 +131,6 @@ cdef class Window:
     cdef int put_in_order(self) except -1
     cdef int repair(self) noexcept
     cdef int repair_alone(self, why) except -1
-    cdef int check_error(self, int error, path) except -1
     cdef int take_over(self, uint32_t dead) noexcept
     cdef int grow(self) noexcept
     cdef int move_position(self, bint at_once) noexcept

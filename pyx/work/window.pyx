@@ -11,14 +11,15 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
+from posix.fcntl cimport F_WRLCK
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
-from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close
 
 from jlog._core.format.dual_slot cimport put_dual_slot, read_dual_slot
 from jlog._core.format.format cimport JLOG_NONE, JLOG_NUMBER_MAX, JLOG_POSITION_MAGIC, jlog_position
 from jlog._core.system.atomic cimport jlog_sleep_lock, jlog_spin_lock, jlog_take_word, jlog_try_lock, jlog_unlock
-from jlog._core.system.clock cimport jlog_clock_us
-from jlog._core.system.file cimport OpenFile
+from jlog._core.system.clock cimport CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME, jlog_clock_us
+from jlog._core.system.file cimport OpenFile, check_error, jlog_file_bytes, jlog_write_zeros
 from jlog._core.system.lock cimport Deadline, LockFile
 
 from jlog._core.buffer.precommit import boot_id
@@ -26,26 +27,11 @@ from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalLock
 from jlog.system.files import Directory, open_file, read_whole
 
 
-cdef extern from "<fcntl.h>" nogil:
-    enum:
-        F_WRLCK
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
-
-cdef extern from "<time.h>" nogil:
-    enum:
-        CLOCK_MONOTONIC
-        CLOCK_REALTIME
-        CLOCK_BOOTTIME
-
-cdef extern from "system/file.h" nogil:
-    int jlog_write_zeros(int fd, uint64_t end)
-
 cdef enum:
     SPIN_TURNS = 400
     SLICE_US = 1000
     SIGNALS_EVERY_US = 50_000
+    LIMIT_MAX = 1 << 24
 
 FOLDER = "work"
 NAME_BYTE = 0  # of the subscriber's file: shared by workers, or held by one Reader
@@ -53,7 +39,6 @@ OPENING_BYTE = 1  # held by a worker that opens
 REJECTING_BYTE = 2  # held by a worker that rejects
 SYNCING_BYTE = 3  # held by a worker that writes the durable copy
 SLOT_BYTE = 64  # + worker slot
-LIMIT_MAX = 1 << 24
 
 
 cdef int64_t boot_us() noexcept:
@@ -69,6 +54,12 @@ cdef uint32_t capacity_for(uint64_t limit) noexcept:
     while capacity < limit:
         capacity *= 2
     return capacity
+
+
+cdef int check_window_error(int error, path) except -1:
+    if error == ENOMEM:
+        raise MemoryError
+    return check_error(error, path)
 
 
 class Unusable(Exception):
@@ -145,7 +136,7 @@ cdef class Window:
             self.fd = (<OpenFile> directory.create(name)).detach(NULL)
         finally:
             directory.close()
-        self.extend(jlog_window_bytes(JLOG_WINDOW_STEP))
+        check_error(jlog_write_zeros(self.fd, jlog_window_bytes(JLOG_WINDOW_STEP)), self.path)
         self.map(capacity_for(limit))
         status = os.fstat(self.fd)
         boot = boot_id()
@@ -160,24 +151,20 @@ cdef class Window:
         page.next = first_sequence
         self.repair_alone("it cannot be created")
 
-    def remap(self) -> None:
+    cdef int remap(self) except -1:
         """Maps the file anew, for another limit."""
-        limit = self.page.limit
+        cdef uint32_t limit = self.page.limit
         munmap(self.page, self.mapped_bytes)
         self.page = NULL
-        self.map(capacity_for(limit))
+        return self.map(capacity_for(limit))
 
-    def extend(self, uint64_t end) -> None:
-        cdef int error = jlog_write_zeros(self.fd, end)
-        if error != 0:
-            raise OSError(error, os.strerror(error), self.path)
-
-    def map(self, uint64_t capacity) -> None:
+    cdef int map(self, uint64_t capacity) except -1:
         self.mapped_bytes = jlog_window_bytes(capacity)
         page = mmap(NULL, self.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd, 0)
         if page == MAP_FAILED:
-            raise OSError(errno, os.strerror(errno), self.path)
+            check_error(errno, self.path)
         self.page = <jlog_window *> page
+        return 0
 
     def configure(self, uint64_t limit, uint32_t max_attempts, bint key_order, backoff) -> None:
         """Notes the subscriber's options. Called while no other worker lives."""
@@ -214,7 +201,7 @@ cdef class Window:
                     self.page.limit = min(self.page.limit * 2, LIMIT_MAX)  # it has become smaller since
                     self.remap()
                 if self.page.free == JLOG_NO_ENTRY:
-                    self.check_error(self.grow(), self.path)
+                    check_window_error(self.grow(), self.path)
             at = jlog_window_pass(self.page, sequence, key_hash)
             jlog_entry_at(self.page, at).attempts = attempts
         self.page.unrepaired = 1
@@ -228,14 +215,7 @@ cdef class Window:
         if error == 0:
             error = self.move_position(True)
         self.unlock()
-        self.check_error(error, self.path)
-
-    cdef int check_error(self, int error, path) except -1:
-        if error == ENOMEM:
-            raise MemoryError
-        if error != 0:
-            raise OSError(error, os.strerror(error), path)
-        return 0
+        check_window_error(error, self.path)
 
     # --- Slots -----------------------------------------------------------------------------------------------------
 
@@ -283,7 +263,7 @@ cdef class Window:
         jlog_window_ring_all(self.page)
         self.locks.unlock(SLOT_BYTE + self.owner - 1, 1)
         self.owner = 0
-        self.check_error(error, self.locks.path)
+        check_window_error(error, self.locks.path)
 
     cdef bint should_look(self, int64_t now_us, int64_t after_us) noexcept:
         """Returns whether no worker has looked for dead ones for so long: a look asks the kernel about every worker."""
@@ -336,12 +316,11 @@ cdef class Window:
         """Looks at the file's size after it has grown, and computes anew what a death or damage has left. Raises JournalError
         or MemoryError, without the lock, if that cannot be done. Called with the lock held."""
         cdef int error = 0
-        cdef struct_stat status
         cdef uint32_t capacity = self.page.capacity
         cdef bint fits = (capacity >= JLOG_WINDOW_STEP and not capacity & (capacity - 1)
                           and jlog_window_bytes(capacity) <= self.mapped_bytes)
         if fits and capacity != self.capacity:
-            fits = fstat(self.fd, &status) == 0 and <uint64_t> status.st_size >= jlog_window_bytes(capacity)
+            fits = jlog_file_bytes(self.fd) >= <int64_t> jlog_window_bytes(capacity)
         if fits:
             self.capacity = capacity
             error = 0 if jlog_window_is_sound(self.page) else self.repair()
