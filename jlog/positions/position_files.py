@@ -12,7 +12,7 @@ from typing import Any
 from jlog._core.format import dual_slot
 from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import AT_ONCE, NEVER, RANGES, Deadline, HeldRange, LockFile
-from jlog._core.work.outside import look
+from jlog._core.work.window import look
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
 from jlog.positions.names import check_name, check_new_name, is_name
 from jlog.storage.meta import Meta

@@ -104,7 +104,8 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     bounds_file.update(mark=(*place, first), reservation_limit=first + JLOG_RESERVATION_STRIDE, closed=(*place, first),
                        durable=True, deadline=deadline)
     _visit(b"recovery.marked")
-    generation = max(page.generation if page.generation < JLOG_NUMBER_MAX >> 1 else 0, <uint64_t> jlog_clock_us(CLOCK_REALTIME)) + 2
+    generation = 2 + max(page.generation if page.generation < JLOG_NUMBER_MAX >> 1 else 0,
+                         <uint64_t> jlog_clock_us(CLOCK_REALTIME))
     make_page(precommit, generation, segment_bytes, place[0], place[1], first, end.clock_us)
     return end.damage
 

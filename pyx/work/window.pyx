@@ -66,6 +66,46 @@ class Unusable(Exception):
     """The window's file cannot be used, for the reason that it states."""
 
 
+cdef int read_header(int fd, jlog_window *header, bytes uuid) except -1:
+    """Reads the header of a window's file. Raises Unusable unless it is one of this journal, in this very file."""
+    cdef bytes found = read_whole(fd, sizeof(header[0]), 0)
+    status = os.fstat(fd)
+    if len(found) < <Py_ssize_t> sizeof(header[0]):
+        raise Unusable("it is cut off")
+    memcpy(header, <const uint8_t *> found, sizeof(header[0]))
+    if memcmp(header.magic, JLOG_WINDOW_MAGIC, 8) != 0 or header.layout != JLOG_WINDOW_LAYOUT or not header.is_ready:
+        raise Unusable("its header is not that of a window")
+    if (memcmp(header.uuid, <const uint8_t *> uuid, 16) != 0 or header.device != <uint64_t> status.st_dev
+            or header.inode != <uint64_t> status.st_ino):
+        raise Unusable("it is a copy")
+    return 0
+
+
+def look(path not None, bytes uuid not None, str name not None, LockFile locks not None):
+    """Returns what the window's header states, as a dict, in a process that is not a worker; None if there is no window of this
+    journal and this boot. Needs no right to write. Others may change the window meanwhile."""
+    cdef jlog_window header
+    cdef uint32_t slot
+    try:
+        file = open_file(window_path(path, name))
+    except (OSError, JournalError):
+        return None
+    try:
+        read_header(file.fd, &header, uuid)
+        workers = [{"pid": header.slots[slot].pid, "taken": header.slots[slot].taken} for slot in range(JLOG_WORKERS_MAX)
+                   if header.slots[slot].pid and locks.is_held(SLOT_BYTE + slot)]
+        if not workers and header.boot_id[:16] != boot_id():
+            return None
+        return {"oldest": header.oldest, "stored": header.stored, "next": header.next, "used": header.used,
+                "delayed": header.delayed, "limit": header.limit, "workers": workers, "takes": header.takes,
+                "finishes": header.finishes, "synced": header.synced, "failures": header.failures,
+                "rejections": header.rejections, "deaths": header.deaths}
+    except Unusable:
+        return None
+    finally:
+        file.close()
+
+
 cdef class Window:
     """The window of subscriber `name`. `locks` is an open file of the subscriber, whose first byte the caller holds."""
 
@@ -99,19 +139,12 @@ cdef class Window:
         """Opens and maps the file. Returns the committed position as it was written last, or 0 if that is not known. Raises
         FileNotFoundError, or Unusable if it is not the file of this journal and this boot. `alone`: no worker lives."""
         cdef jlog_window header
-        cdef bytes found
         self.fd = (<OpenFile> open_file(self.path, os.O_RDWR)).detach(NULL)
-        found = read_whole(self.fd, sizeof(header), 0)
+        read_header(self.fd, &header, self.uuid)
         status = os.fstat(self.fd)  # after the header: another worker may extend the file meanwhile
-        if len(found) < <Py_ssize_t> sizeof(header):
-            raise Unusable("it is cut off")
-        memcpy(&header, <const uint8_t *> found, sizeof(header))
-        if memcmp(header.magic, JLOG_WINDOW_MAGIC, 8) != 0 or header.layout != JLOG_WINDOW_LAYOUT or not header.is_ready:
-            raise Unusable("its header is not that of a window")
-        if (memcmp(header.uuid, <const uint8_t *> self.uuid, 16) != 0 or header.device != <uint64_t> status.st_dev
-                or header.inode != <uint64_t> status.st_ino or status.st_nlink != 1):
+        if status.st_nlink != 1:
             raise Unusable("it is a copy")
-        if alone and found[32:48] != boot_id():
+        if alone and header.boot_id[:16] != boot_id():
             raise Unusable("it is from another boot")
         if (header.capacity < JLOG_WINDOW_STEP or header.capacity & (header.capacity - 1) or header.limit > LIMIT_MAX
                 or header.capacity > LIMIT_MAX or header.next > JLOG_NUMBER_MAX

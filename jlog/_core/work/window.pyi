@@ -1,3 +1,5 @@
+from typing import Any
+
 from typing_extensions import disjoint_base
 
 from jlog._core.system.lock import LockFile
@@ -12,6 +14,7 @@ SLOT_BYTE: int
 class Unusable(Exception): ...
 
 def window_path(path: str, name: str) -> str: ...
+def look(path: str, uuid: bytes, name: str, locks: LockFile) -> dict[str, Any] | None: ...
 
 @disjoint_base
 class Window:
