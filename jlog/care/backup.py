@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 from jlog._core.format.constants import DUAL_SLOT_OFFSETS, RESERVATION_STRIDE
 from jlog._core.format.dual_slot import BoundsFile, both_copies
-from jlog._core.read.buffer_copy import read_buffer
-from jlog._core.recover.found_page import Body
+from jlog._core.read.open_block import read_buffer
+from jlog._core.recover.abandoned_buffer import Body
 from jlog._core.segments.build import encode_block
 from jlog._core.segments.index import read_index, segment_end
 from jlog._core.segments.segment import index_name, list_segments, segment_name

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from jlog._core.format.constants import DUAL_SLOT_OFFSETS, RESERVATION_STRIDE, SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import BoundsFile, both_copies
-from jlog._core.recover.found_page import invalidate_page
+from jlog._core.recover.abandoned_buffer import invalidate_page
 from jlog._core.recover.quarantine import Quarantine
 from jlog._core.segments.build import encode_block, moved_block, segment_header
 from jlog._core.segments.index import write_index

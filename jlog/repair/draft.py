@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from jlog._core.recover.found_page import Body
+from jlog._core.recover.abandoned_buffer import Body
 from jlog._core.segments.build import encode_state
 from jlog._core.segments.segment import segment_name
 from jlog.repair.findings import BlockPlace, BlockRun, FoundSegment, SegmentHead

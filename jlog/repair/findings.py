@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import Bounds
-from jlog._core.recover.found_page import Body, Page
+from jlog._core.recover.abandoned_buffer import Body, Page
 from jlog.storage.damage import Damage, DamagedRange
 from jlog.storage.meta import Meta
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from jlog._core.recover.found_page import Body
+from jlog._core.recover.abandoned_buffer import Body
 from jlog._core.segments.segment import segment_name
 from jlog.repair.apply import Applier
 from jlog.repair.draft import SegmentDraft

@@ -1,12 +1,14 @@
-"""Iterators over a cursor's records, up to the noted end. The cursor's position moves with every record."""
+"""Iterators over a cursor's records, up to the noted end. The cursor's position moves with every record, or with every batch."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from jlog._core.read.blocks cimport BlockReader
 from jlog._core.read.cursor cimport Cursor
-from jlog._core.read.position cimport FREE, begin_use, end_use
+from jlog._core.read.position cimport FREE, OWED, begin_use, end_use, is_own
+from jlog._core.records.columns cimport Columns
 from jlog._core.format.format cimport (
+    JLOG_NONE,
     JLOG_SHORT_BYTES,
     JLOG_SHORT_VALUE_MAX,
     JLOG_TAG_LONG,
@@ -100,3 +102,56 @@ cdef class RecordIterator:
         if record is None:
             raise StopIteration
         return record
+
+
+cdef class ArrowIterator:
+    """Iterates over ArrowBatches with these fields, or over what `convert` turns them into, up to the journal's end as it was
+    when iteration began, or to the sequence `end`. With a needle, it may leave out any record whose value does not have these
+    bytes. After 32 MiB without such a record it hands out an empty batch, so that the caller can stop."""
+
+    cdef Cursor cursor
+    cdef Py_ssize_t max_records
+    cdef Py_ssize_t max_bytes
+    cdef tuple fields
+    cdef object convert
+    cdef uint64_t end
+    cdef bytes needle
+    cdef uint64_t rows  # of the batch before: the next one will have about as many
+    cdef uint64_t value_bytes  # of the batch before
+    cdef uint64_t key_bytes  # of the batch before
+
+    def __init__(self, Cursor cursor not None, Py_ssize_t max_records, Py_ssize_t max_bytes, fields, *, end=None,
+                 bytes needle=None, convert=None):
+        self.fields, self.convert, self.needle = tuple(fields), convert, needle or None
+        self.max_records, self.max_bytes = max_records, max_bytes
+        self.end = JLOG_NONE if end is None else end
+        cursor.refresh()
+        self.cursor = cursor
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Columns columns = Columns(self.fields, self.cursor.path, self.rows, self.value_bytes + self.value_bytes // 8,
+                                       self.key_bytes + self.key_bytes // 8)
+        cdef bint more
+        columns.needle = self.needle
+        begin_use(self.cursor)
+        try:
+            self.cursor.owe()
+            more = self.cursor.read_into(columns, self.max_records, self.max_bytes, self.end)
+            if columns.count == 0 and not more:
+                raise StopIteration
+            self.rows, self.value_bytes, self.key_bytes = columns.to.rows, columns.to.value.used, columns.to.key.used
+            batch = columns.hand_over()
+            if self.convert is not None:
+                batch = self.convert(batch)
+        except BaseException as error:
+            if columns.count == 0 or is_own(error):
+                self.cursor.use &= ~OWED  # else the next call goes back: no record may be skipped
+            raise
+        else:
+            self.cursor.use &= ~OWED
+        finally:
+            end_use(self.cursor)
+        return batch

@@ -1,14 +1,18 @@
 """Reads the buffer that dead writers have left: tests whether its page is current, and returns its bodies."""
 
+import os
+from collections import namedtuple
+
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from jlog._core.system.file cimport jlog_inode
+from jlog._core.system.file cimport check_error, jlog_inode, jlog_write_at
 from jlog._core.format.format cimport (
     jlog_block_header, jlog_block_header_valid, jlog_crc32c, jlog_load64, jlog_walk, jlog_walk_records)
 from jlog._core.buffer.page cimport (
-    JLOG_BASE_BYTES, JLOG_CAPACITY_MIN, JLOG_PAGE_BYTES, jlog_body_offset, jlog_has_immutable, jlog_is_whole_body,
-    jlog_open_slot, jlog_page, jlog_slot, jlog_slot_valid, jlog_unwritten_slot, jlog_word_raw, jlog_word_used)
+    JLOG_BASE_BYTES, JLOG_CAPACITY_MIN, JLOG_PAGE_BYTES, JLOG_PAGE_RECOVERING, JLOG_STATUS_OFFSET, jlog_body_offset,
+    jlog_has_immutable, jlog_is_whole_body, jlog_open_slot, jlog_page, jlog_slot, jlog_slot_valid, jlog_unwritten_slot,
+    jlog_word_raw, jlog_word_used)
 from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
 from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.segments.walk cimport JLOG_BLOCK_VALID, jlog_block_end
@@ -16,6 +20,9 @@ from jlog._core.segments.walk cimport JLOG_BLOCK_VALID, jlog_block_end
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog.errors import CorruptJournal
 from jlog.system.files import read_whole
+
+Body = namedtuple("Body", "segment offset first_sequence base_time_us raw records clock_us")
+Page = namedtuple("Page", "ready current whole direct sync_failed segment offset first_sequence open_first_sequence bodies")
 
 
 cdef bint body_is_whole(Precommit precommit, const jlog_slot *slot) noexcept:
@@ -124,51 +131,53 @@ cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
     return file.walk.offset
 
 
+# --- Without mapping it, so that no right to write is needed ---------------------------------------------------------
+
+
+cdef int copy_page(Precommit precommit, jlog_page *page) except -1:
+    """Copies the page, with zeros where the file is cut off. The compiler counts on a page's alignment, which bytes do not have."""
+    cdef bytes content = read_whole(precommit.fd, JLOG_PAGE_BYTES, 0).ljust(JLOG_PAGE_BYTES, b"\0")
+    memcpy(page, <const uint8_t *> content, sizeof(page[0]))
+    return 0
+
+
 def stored_bodies(Precommit precommit not None, end not None) -> tuple:
     """Returns (offset, sequence, bodies): where the buffer continues after this End, and the bodies in their order, each with
-    its base time: none, the open block's, the immutable one's, or both. Reads without mapping, so that it needs no right to
-    write.
+    its base time: none, the open block's, the immutable one's, or both.
 
     The bodies begin at the end; or where the last block does, if its records are the first of a longer body's. The journal
     never rotated after a block with fewer records than the body of its place, so no caller was told that it is durable."""
-    cdef jlog_page copied  # the compiler counts on a page's alignment, which bytes do not have
-    cdef const jlog_page *page = &copied
-    cdef bytes content = read_whole(precommit.fd, JLOG_PAGE_BYTES, 0)
+    cdef jlog_page page
     begin = end.offset, end.sequence
-    if len(content) < JLOG_PAGE_BYTES:
-        return *begin, []
-    memcpy(&copied, <const uint8_t *> content, sizeof(copied))
-    first = body_at(precommit, page, end.segment, begin)
+    copy_page(precommit, &page)
+    first = body_at(precommit, &page, end.segment, begin)
     if first is None and end.last is not None and not end.last.has_state:
         begin = end.last.offset, end.last.first_sequence
-        first = body_at(precommit, page, end.segment, begin)
+        first = body_at(precommit, &page, end.segment, begin)
         if first is None or not is_longer(first[0], end.last):
             return end.offset, end.sequence, []
     if first is None:
         return *begin, []
     body, following = first
-    second = body_at(precommit, page, end.segment, following)
+    second = body_at(precommit, &page, end.segment, following)
     return *begin, [body] if second is None else [body, second[0]]
 
 
-cdef object body_at(Precommit precommit, const jlog_page *page, segment, place):
+cdef object body_at(Precommit precommit, jlog_page *page, segment, place):
     """Returns a whole body that belongs at this place, (offset, sequence), and the place after it; None without one."""
     cdef jlog_slot *slot
-    cdef jlog_walk walk
     cdef bytes body
-    cdef uint32_t used
     offset, sequence = place
     for parity in range(2):
-        slot = <jlog_slot *> &page.slots[parity]
-        used = jlog_word_used(slot.publish_word)
-        if not jlog_slot_valid(slot, precommit.uuid) or used == 0:
+        slot = &page.slots[parity]
+        if not jlog_slot_valid(slot, precommit.uuid) or jlog_word_used(slot.publish_word) == 0:
             continue
         if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
             continue
         body = precommit.stored_body(slot, page.capacity)
-        if body is not None and jlog_walk_records(<const uint8_t *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES,
-                                                  jlog_load64(<const uint8_t *> body), &walk) == 0:
-            return body, (offset + BLOCK_HEADER_BYTES + used - JLOG_BASE_BYTES, sequence + walk.record_count)
+        found = make_body(slot, body) if body is not None else None
+        if found is not None:
+            return body, (offset + BLOCK_HEADER_BYTES + len(found.raw), sequence + found.records)
     return None
 
 
@@ -176,3 +185,77 @@ def is_longer(bytes body not None, block not None) -> bool:
     """Returns whether the body at a Block's place has all records of the block, and more."""
     return (len(body) > JLOG_BASE_BYTES + block.raw_bytes
             and begins_with(<const uint8_t *> body, len(body), block.base_time_us, block.raw_bytes, block.raw_crc))
+
+
+# --- For a repair ------------------------------------------------------------------------------------------------------
+
+
+cdef object make_body(const jlog_slot *slot, bytes body):
+    """Returns a Body with the facts of its slot and its records; None if the bytes are not whole records."""
+    cdef jlog_walk walk
+    if not body:
+        return Body(slot.segment, slot.offset, slot.first_sequence, 0, b"", 0, 0)
+    raw = body[JLOG_BASE_BYTES:]
+    base_us = jlog_load64(<const uint8_t *> body)
+    if jlog_walk_records(<const uint8_t *> <bytes> raw, len(raw), base_us, &walk) != 0:
+        return None
+    return Body(slot.segment, slot.offset, slot.first_sequence, base_us, raw, walk.record_count, walk.clock_max_us)
+
+
+def look_at_page(directory, bytes uuid not None):
+    """Returns a Page with the facts that the file `precommit` holds while no process writes; None if the file is missing.
+
+    ready: the page is of this boot and of this file, so readers trust it.
+    current: its open slot is right too. So the segments end at `segment`, `offset`, `first_sequence`, and the open block begins
+        with `open_first_sequence`.
+    bodies: a Body for each slot whose CRC is right and whose publish word vouches for the body.
+    whole: the open block is empty or among `bodies`, and so is an immutable block if there is one.
+    direct: the open block is empty, and the page has the intent of a direct block at its place.
+    sync_failed: the kernel may have dropped bytes that were written since the synced mark, although they can still be read.
+    """
+    cdef Precommit precommit
+    cdef jlog_page page
+    cdef jlog_slot *slot
+    cdef bytes body
+    try:
+        precommit = Precommit(directory, uuid, writable=False)
+    except FileNotFoundError:
+        return None
+    copy_page(precommit, &page)
+    bodies = []
+    for parity in range(2):
+        slot = &page.slots[parity]
+        if not jlog_slot_valid(slot, precommit.uuid) or slot.publish_word == 0:
+            continue
+        body = precommit.stored_body(slot, page.capacity)
+        found = make_body(slot, body) if body is not None else None
+        if found is not None:
+            bodies.append(found)
+    slot = jlog_open_slot(&page)
+    ready = precommit.identify(&page) == PAGE_VALID
+    current = ready and slot.generation == page.generation and jlog_slot_valid(slot, precommit.uuid)
+    empty = slot.publish_word == 0
+    open_first, whole = slot.first_sequence, empty or is_among(bodies, slot)
+    if current and jlog_has_immutable(&page):
+        slot = jlog_unwritten_slot(&page)
+        whole = whole and is_among(bodies, slot)
+    return Page(ready, current, current and whole, current and empty and page.direct == page.generation,
+                current and page.sync_error != 0, slot.segment, slot.offset, slot.first_sequence, open_first, bodies)
+
+
+cdef bint is_among(list bodies, const jlog_slot *slot):
+    place = slot.segment, slot.offset, slot.first_sequence
+    return place in [(body.segment, body.offset, body.first_sequence) for body in bodies]
+
+
+def invalidate_page(directory, bytes uuid not None) -> None:
+    """Marks the page as not valid. From now on readers find the journal's end in the segments. The file stays in its place,
+    because a reader may have it open."""
+    cdef Precommit precommit
+    cdef uint32_t status = JLOG_PAGE_RECOVERING
+    try:
+        precommit = Precommit(directory, uuid)
+    except FileNotFoundError:
+        return
+    if os.fstat(precommit.fd).st_size >= <int64_t> (JLOG_STATUS_OFFSET + sizeof(status)):
+        check_error(jlog_write_at(precommit.fd, <const uint8_t *> &status, sizeof(status), JLOG_STATUS_OFFSET), precommit.path)

@@ -2,10 +2,9 @@ from libc.stdint cimport uint64_t
 
 from jlog._core.system.lock cimport Deadline, Deferred
 from jlog._core.write.group_commit cimport GroupCommit
-from jlog._core.process.life cimport Life
 from jlog._core.write.maintenance cimport Maintenance
 from jlog._core.append.operations cimport Operations
-from jlog._core.process.process cimport WritingProcess
+from jlog._core.process.process cimport Life, WritingProcess
 
 cdef class Attachment:
     cdef object key  # (device, inode) of the journal's directory

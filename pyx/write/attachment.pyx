@@ -13,7 +13,7 @@ from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, process
 from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, jlog_open_slot, jlog_page, jlog_slot
 from jlog._core.append.append cimport has_options
-from jlog._core.process.life cimport CLOSED, OPEN, OPENING
+from jlog._core.process.process cimport CLOSED, OPEN, OPENING
 from jlog._core.write.opening cimport ALONE_AFTER_FAILED_SYNC, BESIDE_OTHERS, as_options, take_part
 from jlog._core.process.operation cimport OPTIONS, ChangeOptions, Options
 

@@ -6,7 +6,7 @@ once for each open file description that was open then, and marks the pages clea
 descriptor that is opened later is told only if no other one was told before. A block is in one of these conditions: d: dirty,
 in the page cache only; c: on the disk; l: lost, still readable, and never on the disk; g: gone, lost and no longer readable.
 
-Models: pyx/process/descriptors.pyx, pyx/write/reopening.pyx, pyx/write/segment_sync.pyx.
+Models: pyx/process/descriptors.pyx, pyx/write/opening.pyx, pyx/write/segment_sync.pyx.
 """
 
 from functools import partial

@@ -1,6 +1,6 @@
 """What a power loss leaves of a journal, and what a process finds there. recovery.py has the steps.
 
-Models: pyx/recover/abandoned_buffer.pyx, pyx/recover/found_page.pyx.
+Models: pyx/recover/abandoned_buffer.pyx.
 """
 
 from itertools import product

@@ -3,7 +3,7 @@
 This is a small model of its own. The threads are those of one process. Everything that a thread does between two moments at
 which it releases the GIL is one step. Another process may hold the opening lock meanwhile.
 
-Models: pyx/process/life.pyx, pyx/write/attachment.pyx, pyx/write/maintenance.pyx.
+Models: pyx/process/process.pyx, pyx/write/attachment.pyx, pyx/write/maintenance.pyx.
 """
 
 from operator import attrgetter

@@ -6,7 +6,7 @@ between two power losses. The first power loss has left any mixture of whole and
 image of the body. In other scenarios only processes have died, and the process that opens was told another boot id. A write
 back may have been killed, or have failed after its pwrite, and the open block has taken more records since.
 
-Models: pyx/recover/recovery.pyx, pyx/recover/scan.pyx, pyx/write/reopening.pyx.
+Models: pyx/recover/recovery.pyx, pyx/recover/scan.pyx, pyx/write/opening.pyx.
 """
 
 from dataclasses import dataclass

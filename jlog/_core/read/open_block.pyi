@@ -1,3 +1,3 @@
-from jlog._core.recover.found_page import Body
+from jlog._core.recover.abandoned_buffer import Body
 
 def read_buffer(directory: str, uuid: bytes) -> list[Body]: ...
