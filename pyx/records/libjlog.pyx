@@ -3,12 +3,14 @@
 import sys
 from collections import namedtuple
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from jlog._core.records.encode cimport EncodedRecords
 from jlog._core.format.format cimport JLOG_TAG_EXPLICIT, JLOG_VALUE_BYTES_MAX, jlog_encode_long, jlog_long_bytes
+
+from jlog._core.format.lz4 import decompress
 
 cdef extern from "records/libjlog.h" nogil:
     enum:
@@ -49,8 +51,6 @@ TOO_LARGE = 4  # this message has more bytes than a record may have
 Added = namedtuple("Added", "end status messages last_us", module=__name__)
 Header = namedtuple("Header", "is_message time_us microseconds message_bytes stored_bytes", module=__name__)
 Chain = namedtuple("Chain", "end messages first_us last_us ordered", module=__name__)
-
-_lz4 = None  # lz4.block; imported at the first use, since most journals are not compressed
 
 
 cdef class Messages:
@@ -162,8 +162,9 @@ cdef class Messages:
                 # LZ4 cannot make more of these bytes: the memory that this takes is bounded by the size of the file.
                 if <uint64_t> message.bytes > <uint64_t> message.stored_bytes * JLOG_LIBJLOG_RATIO:
                     return False
-                raw = decompressed(stored, message.stored_bytes, message.bytes)
-                if raw is None:
+                try:
+                    raw = decompress(stored[:message.stored_bytes], message.bytes)
+                except ValueError:
                     return False
                 stored = <const uint8_t *> PyBytes_AS_STRING(raw)
         to = body.extend(head + message.bytes)
@@ -183,16 +184,3 @@ cdef bint is_empty_message(const uint8_t *stored, uint32_t stored_bytes) noexcep
         if stored[i] != 0:
             return False
     return True
-
-
-cdef bytes decompressed(const uint8_t *stored, uint32_t stored_bytes, uint32_t raw_bytes):
-    """Returns the message; None if these bytes are not an LZ4 block of a message of this length."""
-    global _lz4
-    if _lz4 is None:
-        import lz4.block
-        _lz4 = lz4.block
-    try:
-        raw = _lz4.decompress(PyBytes_FromStringAndSize(<const char *> stored, stored_bytes), raw_bytes)
-    except _lz4.LZ4BlockError:
-        return None
-    return raw if PyBytes_GET_SIZE(raw) == raw_bytes else None

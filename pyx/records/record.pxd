@@ -28,6 +28,7 @@ cdef Record make_record(const jlog_record *record, uint64_t sequence)
 
 cdef class RecordBatch(Batch):
     cdef list chunks  # (records as bytes, base time, first sequence, number of records)
-    cdef list starts  # (chunk, offset, sequence) of each record, created when first needed
+    cdef list starts  # of find_starts(), created when first needed
 
+    cdef list find_starts(self)
     cdef ArrowBatch in_columns(self, tuple fields)

@@ -225,25 +225,24 @@ cdef class RecordBatch(Batch):
             self.starts = self.find_starts()
         chunk, offset, sequence = self.starts[index]
         data, base_time_us, _, _ = self.chunks[chunk]
-        at = <const uint8_t *> <bytes> data
-        jlog_decode_record(at + <size_t> offset, len(data) - <size_t> offset, base_time_us, &record)
+        at = <const uint8_t *> <bytes> data + <size_t> offset
+        next_record(&at, data, base_time_us, &record)
         return make_record(&record, sequence)
 
-    def find_starts(self):
+    cdef list find_starts(self):
+        """Returns, for each record, its chunk, where the record before it ends there, and its sequence."""
         cdef jlog_record record
+        cdef const uint8_t *begin
         cdef const uint8_t *at
-        cdef size_t offset, size, left
-        starts = []
-        for number, (data, base_time_us, first_sequence, _) in enumerate(self.chunks):
-            at = <const uint8_t *> <bytes> data
-            offset, left = 0, len(data)
-            sequence = first_sequence
-            while offset < left:
-                size = jlog_decode_record(at + offset, left - offset, 0, &record)
-                if not jlog_is_state(&record):
-                    starts.append((number, offset, sequence))
-                    sequence += 1
-                offset += size
+        cdef size_t offset
+        cdef list starts = []
+        for number, (data, _, sequence, _) in enumerate(self.chunks):
+            begin = at = <const uint8_t *> <bytes> data
+            offset = 0
+            while next_record(&at, data, 0, &record):
+                starts.append((number, offset, sequence))
+                offset = at - begin
+                sequence += 1
         return starts
 
     def __eq__(self, other):

@@ -3,9 +3,13 @@
 All steps are compiled, so that no exception of a signal's handler comes between a record and the caller.
 """
 
+from jlog._core.records.record cimport Record, RecordBatch
+
 
 cdef class TypedRecord(Record):
     """A record whose value the reader's codec decodes."""
+
+    cdef object decoder
 
     @property
     def decoded(self):
@@ -17,8 +21,13 @@ cdef class TypedRecord(Record):
         return restore_typed, (self.decoder, Record.__reduce__(self))
 
 
+cdef class Typing
+
+
 cdef class TypedBatch(RecordBatch):
     """Records that were read together, by a reader with a codec."""
+
+    cdef Typing typing
 
     def decoded(self):
         """Returns the objects that the codec decodes the values to, as a list. Raises DecodeError at the first record that the
@@ -38,6 +47,8 @@ cdef class TypedBatch(RecordBatch):
 
 cdef class Typing:
     """Gives records, batches and asynchronous iterators a decoder, which has decode(record)."""
+
+    cdef object decoder
 
     def __init__(self, decoder):
         self.decoder = decoder
