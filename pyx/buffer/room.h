@@ -20,13 +20,6 @@ static inline uint64_t jlog_block_limit(const struct jlog_slot *slot)
     return slot->offset + sizeof(struct jlog_block_header) + slot->capacity - JLOG_BASE_BYTES;
 }
 
-/* Returns whether the segment is allocated as far as the open block may reach. So a full disk is met before a record is
- * published, not when the block is written. */
-static inline int jlog_block_reserved(const struct jlog_page *page, const struct jlog_slot *slot)
-{
-    return jlog_block_limit(slot) <= page->reserved_end;
-}
-
 /* Returns an offset up to which the segment is certainly allocated, judged by its open slot alone: a block is reserved before
  * its first record. */
 static inline uint64_t jlog_least_reserved(const struct jlog_slot *slot)
@@ -40,13 +33,15 @@ static inline int jlog_is_full(const struct jlog_page *page, uint64_t end)
     return page->limit_bytes != 0 && page->sealed_bytes + end >= page->limit_bytes;
 }
 
-/* Returns the offset of the next record in the open block's body; 0 if `bytes` more do not fit, or the block takes no more. */
+/* Returns the offset of the next record in the open block's body; 0 if `bytes` more do not fit, or the block takes no more. A
+ * block begins only where the segment is allocated as far as it may reach. So a full disk is met before a record is published,
+ * not when the block is written. */
 static inline uint32_t jlog_block_room(const struct jlog_page *page, const struct jlog_slot *slot, uint64_t bytes)
 {
     uint32_t start = jlog_word_used(slot->publish_word);
 
     if (start == 0) {
-        if (!jlog_block_reserved(page, slot) || jlog_is_full(page, slot->offset))
+        if (jlog_block_limit(slot) > page->reserved_end || jlog_is_full(page, slot->offset))
             return 0;
         start = JLOG_BASE_BYTES;
     }

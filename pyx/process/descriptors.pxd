@@ -29,6 +29,5 @@ cdef class Descriptors:
     cdef int of_open(self, uint64_t segment) noexcept nogil
     cdef void take(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil
     cdef int borrow(self, uint64_t segment, uint64_t *doubtful) noexcept nogil
-    cdef void forget_before(self, uint64_t segment) noexcept nogil
-    cdef void forget_removed(self) noexcept nogil
+    cdef void forget(self, uint64_t segment, bint removed) noexcept nogil
     cdef void close(self) noexcept nogil

@@ -43,7 +43,7 @@ cdef class Descriptors:
 
     cdef void close(self) noexcept nogil:
         """Closes all descriptors. No call may be under way."""
-        self.forget_before(JLOG_NONE)
+        self.forget(JLOG_NONE, False)
         self.directory = -1
 
     cdef int of_open(self, uint64_t segment) noexcept nogil:
@@ -106,32 +106,17 @@ cdef class Descriptors:
         jlog_leaf_unlock()
         return fd
 
-    cdef void forget_before(self, uint64_t segment) noexcept nogil:
-        """Closes the descriptors of the segments before this one. They are synced, and no process writes to them."""
+    cdef void forget(self, uint64_t segment, bint removed) noexcept nogil:
+        """Closes the descriptors of the segments before this one, which are synced, and to which no process writes. `removed`: also
+        those of files that were removed or replaced. They need no sync, and they take up disk space as long as they are open."""
         cdef int i, kept = 0
         jlog_leaf_lock()
-        if self.open.fd >= 0 and self.open.segment < segment:
+        if self.open.fd >= 0 and (self.open.segment < segment or (removed and not self.is_current(&self.open))):
             jlog_close_file(self.open.fd, &self.open.file)
             self.open.segment, self.open.fd = JLOG_NONE, -1
         for i in range(self.retained_count):
-            if self.retained[i].segment < segment:
-                jlog_close_file(self.retained[i].fd, &self.retained[i].file)
-            else:
-                self.retained[kept] = self.retained[i]
-                kept += 1
-        self.retained_count = kept
-        jlog_leaf_unlock()
-
-    cdef void forget_removed(self) noexcept nogil:
-        """Closes the descriptors of files that were removed or replaced. They need no sync, and they take up disk space as long
-        as they are open."""
-        cdef int i, kept = 0
-        jlog_leaf_lock()
-        if self.open.fd >= 0 and not self.is_current(&self.open):
-            jlog_close_file(self.open.fd, &self.open.file)
-            self.open.segment, self.open.fd = JLOG_NONE, -1
-        for i in range(self.retained_count):
-            if jlog_has_no_name(self.retained[i].fd) or not jlog_is_file(self.retained[i].fd, &self.retained[i].file):
+            if self.retained[i].segment < segment or (removed and (
+                    jlog_has_no_name(self.retained[i].fd) or not jlog_is_file(self.retained[i].fd, &self.retained[i].file))):
                 jlog_close_file(self.retained[i].fd, &self.retained[i].file)
             else:
                 self.retained[kept] = self.retained[i]

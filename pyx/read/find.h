@@ -1,6 +1,5 @@
 /* Finds bytes within records that were read. */
-#ifndef JLOG_FIND_H
-#define JLOG_FIND_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ static inline const uint8_t *jlog_find(const uint8_t *at, const uint8_t *end, co
             return at;
     return end;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * has an entry. An entry whose record is not before `next` counts for nothing. All lists, the heap and the counts are derived
  * from these two, and jlog_window_rebuild computes them anew after a process has died with the lock. docs/format.md, "Shared
  * subscribers", specifies the file; tools/model/working.py checks the protocol. Every function is called with the lock held. */
-#ifndef JLOG_ENTRIES_H
-#define JLOG_ENTRIES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -303,5 +302,3 @@ static inline uint32_t jlog_key_leave(struct jlog_window *window, uint32_t at)
     next->bucket_next = entry->bucket_next;
     return *link = entry->key_next;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Handing out the records of a window, and finishing them. Every function but the last two is called with the lock held. */
-#ifndef JLOG_WINDOW_H
-#define JLOG_WINDOW_H
+#pragma once
 
 #include <errno.h>
 #include <stdint.h>
@@ -38,21 +37,6 @@ static inline void jlog_entry_untake(struct jlog_window *window, uint32_t at)
     window->taken--;
     if (--slot->taken == 0)
         slot->alone = 0;
-}
-
-static inline void jlog_entry_give(struct jlog_window *window, uint32_t at, uint32_t owner, int64_t lease_end_us)
-{
-    struct jlog_entry *entry = jlog_entry_at(window, at);
-
-    entry->stamp = ++window->stamps;
-    entry->until_us = lease_end_us;
-    __atomic_store_n(&entry->owner, owner, __ATOMIC_RELEASE);
-    entry->attempts++;
-    window->takes++;
-    window->taken++;
-    jlog_slot_of(window, owner)->taken++;
-    if (lease_end_us != 0)
-        jlog_heap_add(window, at);
 }
 
 /* Gives a taken record back, to be handed out again after `until_us`, or at once for 0. */
@@ -134,12 +118,15 @@ static inline jlog_found *jlog_make_found(const struct jlog_window *window)
     return (jlog_found *)malloc(((size_t)window->capacity + 1) * sizeof(jlog_found));
 }
 
-/* Computes everything that is derived, and frees `found`. Returns 0, or EUCLEAN if the entries contradict each other. */
-static int jlog_window_rebuild_with(struct jlog_window *window, jlog_found *found)
+/* Computes everything that is derived, with the memory `found`, which it frees, or for NULL with memory of its own. Returns 0,
+ * EUCLEAN if the entries contradict each other, or ENOMEM with nothing changed. */
+static int jlog_window_rebuild(struct jlog_window *window, jlog_found *found)
 {
     struct jlog_entry *entries = jlog_entries(window);
     uint32_t count = 0;
 
+    if (found == NULL && (found = jlog_make_found(window)) == NULL)
+        return ENOMEM;
     window->used = window->taken = window->delayed = window->suspect_count = window->heap_count = 0;
     window->first = window->last = window->free = JLOG_NO_ENTRY;
     window->ready = window->suspects = (struct jlog_queue){JLOG_NO_ENTRY, JLOG_NO_ENTRY};
@@ -184,13 +171,6 @@ static int jlog_window_rebuild_with(struct jlog_window *window, jlog_found *foun
     return 0;
 }
 
-/* Computes everything that is derived, with memory of its own. Returns 0, EUCLEAN as above, or ENOMEM with nothing changed. */
-static inline int jlog_window_rebuild(struct jlog_window *window)
-{
-    jlog_found *found = jlog_make_found(window);
-    return found != NULL ? jlog_window_rebuild_with(window, found) : ENOMEM;
-}
-
 /* --- Handing out ------------------------------------------------------------------------------------------------- */
 
 /* A record that was handed out. `record` is where it stands in the loaded block; NULL: it has to be looked up. */
@@ -208,9 +188,15 @@ static inline void jlog_window_hand(struct jlog_window *window, uint32_t at, uin
     struct jlog_entry *entry = jlog_entry_at(window, at);
     const int exhausted = window->max_attempts != 0 && entry->attempts >= window->max_attempts;
 
-    jlog_entry_give(window, at, owner, lease_end_us);
-    if (exhausted)
-        entry->attempts--;
+    entry->stamp = ++window->stamps;
+    entry->until_us = lease_end_us;
+    __atomic_store_n(&entry->owner, owner, __ATOMIC_RELEASE);
+    entry->attempts += !exhausted;
+    window->takes++;
+    window->taken++;
+    jlog_slot_of(window, owner)->taken++;
+    if (lease_end_us != 0)
+        jlog_heap_add(window, at);
     taken->sequence = entry->number - 1;
     taken->stamp = entry->stamp;
     taken->record = NULL;
@@ -379,7 +365,7 @@ static inline int jlog_window_drop_before(struct jlog_window *window, uint64_t s
     if (window->next < sequence)
         jlog_store_release(&window->next, sequence);
     window->unrepaired = 1;
-    return jlog_window_rebuild_with(window, found);
+    return jlog_window_rebuild(window, found);
 }
 
 /* Rings: wakes one sleeping worker, if there is one. Needs no lock. */
@@ -399,5 +385,3 @@ static inline void jlog_window_ring_all(struct jlog_window *window)
     __atomic_add_fetch(&window->bell, 1, __ATOMIC_SEQ_CST);
     jlog_futex_wake_all(&window->bell);
 }
-
-#endif

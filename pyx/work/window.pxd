@@ -91,7 +91,7 @@ cdef extern from "work/window.h" nogil:
     bint jlog_window_has_room(const jlog_window *window)
     int64_t jlog_backoff_us(const jlog_window *window, uint32_t attempts)
     uint32_t jlog_window_bury(jlog_window *window, uint32_t owner, int64_t now_us)
-    int jlog_window_rebuild(jlog_window *window)
+    int jlog_window_rebuild(jlog_window *window, void *found)
     int jlog_window_drop_before(jlog_window *window, uint64_t sequence, bint keep_taken)
     uint32_t jlog_window_pass(jlog_window *window, uint64_t sequence, uint32_t key_hash)
     uint32_t jlog_window_take_again(jlog_window *window, uint32_t owner, int64_t now_us, int64_t lease_end_us,

@@ -413,7 +413,7 @@ cdef class Window:
 
     cdef int repair(self) noexcept:
         """Computes everything that is derived, after a death under the lock. Returns 0 or an errno."""
-        cdef int error = jlog_window_rebuild(self.page)
+        cdef int error = jlog_window_rebuild(self.page, NULL)
         if error == 0:
             self.page.generation += 1  # the dead one may have written the position, and not noted that
             self.page.stored = JLOG_NONE
@@ -439,7 +439,7 @@ cdef class Window:
         if error == 0:
             self.page.unrepaired = 1
             self.page.capacity = self.capacity = capacity
-            error = jlog_window_rebuild(self.page)
+            error = jlog_window_rebuild(self.page, NULL)
         return error
 
     cdef int move_position(self, bint at_once) noexcept:

@@ -51,8 +51,7 @@ cdef class Maintenance:
         read. Closes the descriptors of segments that other processes have synced or cleaned. The caller has pinned the
         attachment."""
         cdef jlog_page *page = self.process.buffer.page
-        self.process.descriptors.forget_before(page.durable_segment)
-        self.process.descriptors.forget_removed()
+        self.process.descriptors.forget(page.durable_segment, True)
         self.tell_clock()
         if page.sync_error == 0:
             self.sync_if_due(jlog_clock_us(CLOCK_MONOTONIC))

@@ -195,7 +195,7 @@ cdef bint recover(Operations operations, const Options *options, Deadline deadli
             slot = jlog_open_slot(page)
             # The kernel may have dropped pages that it could not write. If it did, this is the same as a power loss.
             rewritten_after_failed_sync = died = copy_unsynced(process.path, process.uuid, bounds, slot.segment, slot.offset)
-            process.descriptors.forget_before(JLOG_NONE)  # they are descriptors of replaced files
+            process.descriptors.forget(JLOG_NONE, False)  # they are descriptors of replaced files
             if died:
                 page.syncs_ended = page.syncs_begun
                 page.sync_error = 0

@@ -53,7 +53,7 @@ cdef class SegmentSync:
         jlog_raise_to(&page.durable_end, slot.first_sequence)
         jlog_wake(page)  # readers with durable_only wait for the durable end
         jlog_raise_to(&page.durable_generation, slot.generation)
-        self.process.descriptors.forget_before(slot.segment)
+        self.process.descriptors.forget(slot.segment, False)
         mark.segment, mark.offset, mark.sequence = slot.segment, slot.offset, slot.first_sequence
         return 0
 
