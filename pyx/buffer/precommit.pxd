@@ -29,7 +29,7 @@ cdef class Precommit:
 
     cdef int identify(self, const jlog_page *page) noexcept nogil
     cdef int check_layout(self) except -1
-    cdef void release(self) noexcept
+    cpdef void close(self) noexcept
     cdef void imprint(self) noexcept nogil
     cdef uint64_t room(self) noexcept nogil
     cdef int believe_boot(self) except -1

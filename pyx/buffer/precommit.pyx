@@ -75,12 +75,9 @@ cdef class Precommit:
         self.check_layout()
 
     def __dealloc__(self):
-        self.release()
+        self.close()
 
-    def close(self) -> None:
-        self.release()
-
-    cdef void release(self) noexcept:
+    cpdef void close(self) noexcept:
         if self.page != NULL:
             munmap(self.page, self.mapped_bytes)
             self.page = NULL

@@ -23,14 +23,12 @@ cdef class HeldPosition:
 
 cdef class BoundsFile:
     cdef readonly object path
-    cdef LockFile _lock_file
-    cdef Mutex _mutex
+    cdef LockFile lock_file
+    cdef Mutex mutex  # the lock file's range does not exclude threads of one process
     cdef int fd
     cdef jlog_identity file
     cdef uint8_t uuid[16]
 
     cdef int read_into(self, jlog_bounds *bounds) except -1
     cdef int check_own(self) except -1
-    cdef bint try_begin(self)
-    cdef end(self)
     cdef int advance_synced_mark(self, const SyncedMark *mark) noexcept nogil

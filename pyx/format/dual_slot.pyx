@@ -146,8 +146,8 @@ cdef class BoundsFile:
 
     def __init__(self, path not None, bytes uuid not None, LockFile lock_file, *, bint writable=True):
         self.path = path
-        self._lock_file = lock_file
-        self._mutex = Mutex(str(path))  # the lock file's range does not exclude threads of one process
+        self.lock_file = lock_file
+        self.mutex = Mutex(str(path))
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
         self.fd = (<OpenFile> open_file(path, os.O_RDWR if writable else os.O_RDONLY)).detach(&self.file)
 
@@ -201,7 +201,7 @@ cdef class BoundsFile:
         """
         cdef jlog_bounds bounds
         cdef int error, found
-        held = self._lock_file.held(BOUNDS_BYTE, deadline=deadline, what=f"was writing {self.path}", mutex=self._mutex)
+        held = self.lock_file.held(BOUNDS_BYTE, deadline=deadline, what=f"was writing {self.path}", mutex=self.mutex)
         held.take()
         try:
             self.check_own()
@@ -225,21 +225,14 @@ cdef class BoundsFile:
             check_error(error, self.path)
         return self.read()
 
-    cdef bint try_begin(self):
-        """Keeps other threads from writing it until end(). Returns False if one writes it now."""
-        return self._mutex.try_take()
-
-    cdef end(self):
-        self._mutex.give()
-
     cdef int advance_synced_mark(self, const SyncedMark *mark) noexcept nogil:
-        """Advances the mark after a sync, between try_begin() and end(). Unlike update(mark=…) it makes few system calls, and
+        """Advances the mark after a sync, while the caller has the mutex. Unlike update(mark=…) it makes few system calls, and
         does nothing while another process writes the file, since the next sync advances the mark too. Returns 0 or errno;
         EBADMSG if no copy is valid."""
         cdef jlog_bounds bounds
-        cdef int found, error = self._lock_file.try_lock(F_WRLCK, BOUNDS_BYTE, 1)
+        cdef int found, error = self.lock_file.try_lock(F_WRLCK, BOUNDS_BYTE, 1)
         if error == 0 and not jlog_is_file(self.fd, &self.file):
-            self._lock_file.unlock(BOUNDS_BYTE, 1)
+            self.lock_file.unlock(BOUNDS_BYTE, 1)
             return EBADF
         if error != 0:
             return 0 if error == EAGAIN else error
@@ -249,7 +242,7 @@ cdef class BoundsFile:
             error = put_dual_slot(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, found)
         else:
             error = EBADMSG if found == 0 else -found
-        self._lock_file.unlock(BOUNDS_BYTE, 1)
+        self.lock_file.unlock(BOUNDS_BYTE, 1)
         return error
 
 

@@ -47,6 +47,3 @@ cdef class ArrowBatch:
 
     cdef int begin(self, tuple fields, int64_t length) except -1
     cdef int move_to(self, ArrowArray *to) except -1
-
-
-cdef object schema_capsule(tuple fields)

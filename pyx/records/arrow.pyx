@@ -69,24 +69,19 @@ cdef void drop_schema(capsule) noexcept:
     free(schema)
 
 
-cdef object schema_capsule(tuple fields):
+def schema_of(fields):
     """Returns the schema of a batch with these columns, in a capsule."""
     cdef ArrowSchema *schema = <ArrowSchema *> calloc(1, sizeof(ArrowSchema))
     if schema == NULL:
         raise MemoryError
     try:
-        fill_schema(schema, Field("", "+s", False, fields))
+        fill_schema(schema, Field("", "+s", False, tuple(fields)))
         return PyCapsule_New(schema, "arrow_schema", drop_schema)
     except BaseException:
         if schema.release != NULL:
             schema.release(schema)
         free(schema)
         raise
-
-
-def schema_of(fields):
-    """Returns the schema of a batch with these columns, in a capsule."""
-    return schema_capsule(tuple(fields))
 
 
 cdef object read_schema(const ArrowSchema *schema):
@@ -202,11 +197,11 @@ cdef class ArrowBatch:
         return self.array.length
 
     def __arrow_c_schema__(self):
-        return schema_capsule(self.fields)
+        return schema_of(self.fields)
 
     def __arrow_c_array__(self, requested_schema=None):
         cdef ArrowArray *array
-        schema = schema_capsule(self.fields)
+        schema = schema_of(self.fields)
         array = <ArrowArray *> calloc(1, sizeof(ArrowArray))
         if array == NULL:
             raise MemoryError

@@ -122,6 +122,7 @@ cdef class Window:
     cdef uint64_t written_finishes  # how many there were when this worker wrote the committed position last
     cdef int64_t looked_us  # when this worker looked for dead ones last
 
+    cdef void close_file(self) noexcept
     cdef int map(self, uint64_t capacity) except -1
     cdef int remap(self) except -1
     cdef int check(self) except -1

@@ -128,7 +128,7 @@ cdef class Window:
             self.page = NULL
         self.close_file()
 
-    def close_file(self) -> None:
+    cdef void close_file(self) noexcept:
         if self.fd >= 0:
             close(self.fd)
             self.fd = -1

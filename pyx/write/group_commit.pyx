@@ -187,7 +187,7 @@ cdef class GroupCommit:
         if has_word:  # first: what follows may find no memory
             self.process.locks.release(&page.sync_lock)
         jlog_add32(&page.sync_counter, 1)
-        moves = mark.segment != JLOG_NONE and bounds.try_begin()
+        moves = mark.segment != JLOG_NONE and bounds.mutex.try_take()
         with nogil:
             jlog_futex_wake_all(&page.sync_counter)
             JLOG_FAILPOINT(b"sync.told")
@@ -195,7 +195,7 @@ cdef class GroupCommit:
                 error = bounds.advance_synced_mark(mark)
             take_turn()
         if moves:
-            bounds.end()
+            bounds.mutex.give()
         if error != self.synced_mark_error:
             self.synced_mark_error = error
             if error != 0:  # the records are durable all the same; a call that needs a reservation raises
