@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from jlog._core.buffer.precommit import Precommit
 from jlog._core.format.constants import DUAL_SLOT_OFFSETS, NONE, SEGMENT_HEADER_BYTES
-from jlog._core.format.dual_slot import Bounds, BoundsFile, both_copies
-from jlog._core.format.signature import SIGNATURE_BYTES, Signature, whose
+from jlog._core.format.dual_slot import SIGNATURE_BYTES, Bounds, BoundsFile, Signature, both_copies, whose
 from jlog._core.recover.abandoned_buffer import Body, Page, is_longer, look_at_page, only_processes_died
 from jlog._core.recover.scan import scan as find_end
 from jlog._core.segments.index import build_index, read_index

@@ -36,7 +36,6 @@ cdef extern from "buffer/page.h" nogil:
         uint64_t first_sequence
         uint64_t previous_offset
         uint32_t capacity
-        uint32_t crc
         uint64_t publish_word
 
     struct jlog_counters:

@@ -20,7 +20,8 @@ from jlog._core.system.file cimport (
     jlog_read_at, jlog_sync_data, jlog_write_at)
 from jlog._core.format.format cimport (
     JLOG_BOUNDS_MAGIC, JLOG_DUAL_SLOT_STRIDE, JLOG_DUAL_SLOT_UUID_OFFSET, JLOG_FORMAT_VERSION, JLOG_NONE, JLOG_POSITION_MAGIC,
-    jlog_bounds, jlog_bounds_valid, jlog_position, jlog_position_valid, jlog_structure_crc)
+    JLOG_SEGMENT_MAGIC, jlog_bounds, jlog_bounds_valid, jlog_position, jlog_position_valid, jlog_segment_header,
+    jlog_structure_crc)
 from jlog._core.system.lock cimport BOUNDS_BYTE, Deadline, Mutex
 from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us
 
@@ -30,8 +31,10 @@ from jlog.system.files import descriptors_closed, make_file, open_error, open_fi
 
 Bounds = namedtuple("Bounds", "first_sequence mark_segment mark_offset mark_sequence reservation_limit closed")
 StoredPosition = namedtuple("StoredPosition", "sequence epoch moved_us")
+SIGNATURE_BYTES = max(sizeof(jlog_segment_header), sizeof(jlog_position), sizeof(jlog_bounds))
+Signature = namedtuple("Signature", "uuid epoch first_sequence")
 
-# The beginning of every dual-slot record.
+# The beginning of every dual-slot record. A segment's header begins so up to the CRC.
 cdef struct DualSlotHeader:
     uint8_t magic[8]
     uint32_t version
@@ -367,3 +370,20 @@ def write_position(file, bytes uuid not None, uint64_t epoch, uint64_t sequence,
     position.sequence = sequence
     position.moved_us = jlog_clock_us(CLOCK_REALTIME)
     write_dual_slot(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path, found)
+
+
+def whose(bytes image not None):
+    """Returns the Signature of a file that begins with these bytes: it says to which journal the file belongs. Returns None if they are damaged, or are the beginning of
+    neither a segment, nor a position, nor `bounds`. A field that the file does not state is None."""
+    cdef const uint8_t *at = image
+    cdef size_t left = len(image)
+    cdef jlog_segment_header *segment = <jlog_segment_header *> at
+    cdef jlog_position *position = <jlog_position *> at
+    cdef jlog_bounds *bounds = <jlog_bounds *> at
+    if left >= sizeof(jlog_segment_header) and has_right_crc(at, sizeof(jlog_segment_header), JLOG_SEGMENT_MAGIC):
+        return Signature(segment.uuid[:16], segment.epoch, segment.first_sequence)
+    if left >= sizeof(jlog_position) and has_right_crc(at, sizeof(jlog_position), JLOG_POSITION_MAGIC):
+        return Signature(position.uuid[:16], position.epoch, None)
+    if left >= sizeof(jlog_bounds) and has_right_crc(at, sizeof(jlog_bounds), JLOG_BOUNDS_MAGIC):
+        return Signature(bounds.uuid[:16], None, None)
+    return None

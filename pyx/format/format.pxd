@@ -48,7 +48,6 @@ cdef extern from "format/format.h" nogil:
         uint64_t replacements
 
     struct jlog_block_header:
-        uint32_t magic
         uint8_t kind
         uint8_t codec
         uint16_t flags
@@ -65,10 +64,6 @@ cdef extern from "format/format.h" nogil:
         uint64_t durable_end
 
     struct jlog_bounds:
-        uint8_t magic[8]
-        uint32_t version
-        uint32_t crc
-        uint64_t generation
         uint8_t uuid[16]
         uint64_t first_sequence
         uint64_t mark_segment
@@ -80,9 +75,7 @@ cdef extern from "format/format.h" nogil:
         uint64_t closed_sequence
 
     struct jlog_position:
-        uint8_t magic[8]
         uint32_t version
-        uint32_t crc
         uint64_t generation
         uint8_t uuid[16]
         uint64_t epoch

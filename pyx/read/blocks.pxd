@@ -4,8 +4,7 @@ from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.format.format cimport jlog_block_header, jlog_record
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport jlog_slot
-from jlog._core.segments.segment cimport SegmentFile
-from jlog._core.segments.window cimport ReadAhead
+from jlog._core.segments.segment cimport ReadAhead, SegmentFile
 
 cdef enum BlockSource:  # where the loaded block came from
     NO_BLOCK  # no block is loaded

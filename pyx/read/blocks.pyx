@@ -25,8 +25,7 @@ from jlog._core.format.format cimport (
 )
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_slot, jlog_word_raw, jlog_word_used
-from jlog._core.segments.segment cimport SegmentFile, body_of
-from jlog._core.segments.window cimport ReadAhead
+from jlog._core.segments.segment cimport ReadAhead, SegmentFile, body_of
 
 from jlog._core.segments.index import segment_end
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES

@@ -23,7 +23,6 @@ cdef extern from "records/libjlog.h" nogil:
         int swapped
 
     struct jlog_message:
-        uint32_t seconds
         uint32_t microseconds
         uint32_t bytes
         uint32_t stored_bytes

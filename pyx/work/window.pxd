@@ -14,11 +14,9 @@ cdef extern from "work/window.h" nogil:
     struct jlog_entry:
         uint64_t number
         int64_t until_us
-        uint64_t stamp
         uint32_t owner
         uint32_t attempts
         uint32_t key_hash
-        unsigned short deaths
         unsigned short is_suspect
         uint32_t later
 
@@ -57,7 +55,6 @@ cdef extern from "work/window.h" nogil:
         uint32_t capacity
         uint32_t unrepaired
         uint32_t used
-        uint32_t taken
         uint32_t delayed
         uint32_t first
         uint32_t free

@@ -5,6 +5,13 @@ from typing_extensions import disjoint_base
 
 from jlog._core.system.lock import Deadline, LockFile
 
+SIGNATURE_BYTES: int
+
+class Signature(NamedTuple):
+    uuid: bytes
+    epoch: int | None
+    first_sequence: int | None
+
 class Bounds(NamedTuple):
     first_sequence: int
     mark_segment: int
@@ -59,3 +66,4 @@ def change_us(file: int | LockFile, path: str) -> int: ...
 def read_positions(directory: int, path: str, names: list[str], uuid: bytes) -> list[tuple[str, StoredPosition | None]]: ...
 def read_position(file: int | LockFile, uuid: bytes, path: str) -> StoredPosition: ...
 def write_position(file: int | LockFile, uuid: bytes, epoch: int, sequence: int, path: str) -> None: ...
+def whose(image: bytes) -> Signature | None: ...
