@@ -40,12 +40,14 @@ cdef enum:
 
 cdef int attempt(WritingProcess process, Operation *operation) noexcept nogil:
     """Takes the append lock, does as much of the operation as it can, and releases the lock."""
-    cdef jlog_page *page = process.buffer.page
     cdef int status = take_append_lock(process, operation)
-    if status != DONE:
-        return status
-    status = step(process, operation)
-    process.locks.release(&page.append_lock)
+    return step_and_release(process, operation) if status == DONE else status
+
+
+cdef int step_and_release(WritingProcess process, Operation *operation) noexcept nogil:
+    """Does what step() does, then releases the append lock, and writes back the block that the operation has closed."""
+    cdef int status = step(process, operation)
+    process.locks.release(&process.buffer.page.append_lock)
     if operation.closing.writes_back:
         write_back(process, operation)
     return status

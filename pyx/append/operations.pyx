@@ -19,7 +19,7 @@ from jlog._core.system.atomic cimport (
     JLOG_WAITERS, jlog_full_fence, jlog_futex_wait, jlog_load32_acquire, jlog_load_acquire, jlog_raise_to, jlog_spin_lock)
 from jlog._core.system.clock cimport CLOCK_MONOTONIC, CLOCK_REALTIME, jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
-from jlog._core.append.append cimport attempt as attempt_without_gil, step
+from jlog._core.append.append cimport attempt as attempt_without_gil, step_and_release
 from jlog._core.records.encode cimport EncodedRecords
 from jlog._core.process.operation cimport (
     APPEND, COUNT, DAMAGED, DONE, FLUSH, NEEDS_BODY, NEEDS_IDS, NEEDS_RESERVATION, NEEDS_COMPRESSION, NEEDS_WAIT, NEEDS_SPACE,
@@ -27,7 +27,7 @@ from jlog._core.process.operation cimport (
     NewRecords, Operation, new_records)
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.append.roll cimport has_records
-from jlog._core.append.write_back cimport write_back, write_back_for
+from jlog._core.append.write_back cimport write_back_for
 
 from jlog._core.segments.index import segment_end, write_index
 from jlog._core.segments.segment import list_segments, segment_name
@@ -90,11 +90,7 @@ cdef class Operations:
         cdef int status
         if (new == NULL or new.records.bytes <= HOLD_GIL_BYTES) and jlog_spin_lock(
                 &page.append_lock, process.buffer.owner, QUICK_TURNS):
-            status = step(process, operation)
-            process.locks.release(&page.append_lock)
-            if operation.closing.writes_back:
-                write_back(process, operation)
-            return status
+            return step_and_release(process, operation)
         page.counters.waits += 1
         with nogil:
             status = attempt_without_gil(process, operation)

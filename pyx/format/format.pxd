@@ -15,7 +15,6 @@ cdef extern from "format/format.h" nogil:
         JLOG_DUAL_SLOT_STRIDE
         JLOG_DUAL_SLOT_UUID_OFFSET
         JLOG_POSITION_BYTES
-        JLOG_CRC_OFFSET
         JLOG_COMPRESS_BYTES_MIN
         JLOG_KIND_RECORDS
         JLOG_KIND_STATE

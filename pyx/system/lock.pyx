@@ -183,11 +183,9 @@ cdef class LockFile:
             raise JournalClosed(f"{self.path}: it is closed; open it again")
         self.check_own()
         self.uses += 1
-        try:
-            with nogil:
-                error = jlog_sync_data(self.fd)
-        finally:
-            self.end_use()
+        with nogil:
+            error = jlog_sync_data(self.fd)
+        self.end_use()
         check_error(error, self.path)
 
     cdef int end_use(self) except -1:
