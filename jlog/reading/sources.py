@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from jlog._core.read.iterate import ArrowIterator
 from jlog._core.read.cursor import Cursor
+from jlog._core.read.iterate import ArrowIterator
 from jlog._core.records.arrow import ArrowBatch, Field
 from jlog.errors import CorruptJournal, JournalClosed
 

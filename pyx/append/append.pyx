@@ -12,8 +12,8 @@ from libc.string cimport memcmp, memcpy
 from jlog._core.append.write_back cimport close_block, defer_block, drain, is_plain, write_back
 from jlog._core.append.direct_block cimport reserve, write_direct
 from jlog._core.format.format cimport (
-    JLOG_SHORT_BYTES, JLOG_TAG_EXPLICIT, jlog_block_header, jlog_crc32c, jlog_decode_record, jlog_is_state,
-    jlog_encode_short, jlog_load32, jlog_record, jlog_record_bytes, jlog_record_id, jlog_short_head, jlog_store32)
+    JLOG_SHORT_BYTES, JLOG_TAG_EXPLICIT, jlog_block_header, jlog_crc32c, jlog_decode_record, jlog_is_state, jlog_encode_short,
+    jlog_load32, jlog_record, jlog_record_bytes, jlog_record_id, jlog_short_head, jlog_store32)
 from jlog._core.records.encode cimport Records
 from jlog._core.process.operation cimport (
     INGEST, APPEND, COUNT, DONE, FLUSH, NEEDS_BODY, NEEDS_IDS, NEEDS_RESERVATION, NEEDS_SPACE, NEEDS_SEGMENT, NEEDS_STATE,

@@ -1,4 +1,4 @@
-"""Prepares segment files before the append lock is taken. Each begins with the live state, which extend(state=) stores and whose
+"""Prepares segment files before the append lock is taken. Each begins with the live state, which extend(state=) stores. Its
 size is limited."""
 
 import os

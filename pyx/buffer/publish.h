@@ -56,9 +56,9 @@ static inline uint64_t jlog_publish(struct jlog_buffer *buffer, struct jlog_slot
     return sequence;
 }
 
-/* Returns where the next record of this size goes in the open block's body, raises its time to the floor, and gives that from the
- * base time. Returns 0 if only the slow way can go on: no room, no reservation, a failed sync, another period, or a time too far
- * from the base time for the short form. */
+/* Returns where the next record of this size goes in the open block's body. Raises its time to the floor, and gives what that
+ * is from the base time. Returns 0 if only the slow way can go on: no room, no reservation, a failed sync, another period, or a
+ * time too far from the base time for the short form. */
 static inline uint32_t jlog_begin_record(struct jlog_buffer *buffer, struct jlog_slot *slot, uint64_t bytes, int64_t *now_us,
                                          uint64_t *delta_us)
 {

@@ -30,3 +30,6 @@ cdef class WakeWord:
 
     cdef uint32_t counter(self) noexcept nogil
     cdef bint ask(self) noexcept nogil
+
+
+cdef WakeWord wake_word(WakeWord known, Precommit precommit)

@@ -54,3 +54,8 @@ cdef class WakeWord:
         """Asks writers to wake this reader for everything they publish from now on. Returns False if that is not possible."""
         cdef uint32_t flag = 1
         return self.word != NULL and jlog_write_at(self.precommit.fd, &flag, sizeof(flag), JLOG_WAKE_FLAG_OFFSET) == 0
+
+
+cdef WakeWord wake_word(WakeWord known, Precommit precommit):
+    """Returns the wake word of this page: the known one, unless that is None or another page's."""
+    return known if known is not None and known.precommit is precommit else WakeWord(precommit)

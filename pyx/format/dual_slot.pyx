@@ -373,8 +373,8 @@ def write_position(file, bytes uuid not None, uint64_t epoch, uint64_t sequence,
 
 
 def whose(bytes image not None):
-    """Returns the Signature of a file that begins with these bytes, which says to what journal the file belongs. Returns None if
-    they are damaged, or are the beginning of neither a segment, nor a position, nor `bounds`. A field that the file does not
+    """Returns the Signature of a file that begins with these bytes, which says to what journal the file belongs. Returns None
+    if they are damaged, or are the beginning of neither a segment, nor a position, nor `bounds`. A field that the file does not
     state is None."""
     cdef const uint8_t *at = image
     cdef size_t left = len(image)

@@ -107,8 +107,8 @@ cdef class Descriptors:
         return fd
 
     cdef void forget(self, uint64_t segment, bint removed) noexcept nogil:
-        """Closes the descriptors of the segments before this one, which are synced, and to which no process writes. `removed`: also
-        those of files that were removed or replaced. They need no sync, and they take up disk space as long as they are open."""
+        """Closes the descriptors of the segments before this one. They are synced, and no process writes to them. `removed`:
+        also those of files that were removed or replaced. They need no sync, and take up disk space while they are open."""
         cdef int i, kept = 0
         jlog_leaf_lock()
         if self.open.fd >= 0 and (self.open.segment < segment or (removed and not self.is_current(&self.open))):

@@ -1,4 +1,4 @@
-"""One process that writes to a journal, with the mapped page, the locks and the descriptors; and its life: its users, its calls,
+"""One process that writes to a journal, with the mapped page, the locks and the descriptors. Its life: its users, its calls,
 and whether a call may begin."""
 
 import weakref

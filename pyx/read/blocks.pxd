@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from jlog._core.read.journal_end cimport JournalEnd
-from jlog._core.format.format cimport jlog_block_header, jlog_record
+from jlog._core.format.format cimport jlog_record
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport jlog_slot
 from jlog._core.segments.segment cimport ReadAhead, SegmentFile

@@ -12,17 +12,8 @@ from libc.stdint cimport uint8_t, uint64_t
 
 from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.format.format cimport (
-    JLOG_CODEC_LZ4,
-    JLOG_NONE,
-    jlog_block_header,
-    jlog_crc32c,
-    jlog_decode_record,
-    jlog_headers_valid,
-    jlog_is_state,
-    jlog_load64,
-    jlog_pass_plain,
-    jlog_record,
-)
+    JLOG_CODEC_LZ4, JLOG_NONE, jlog_block_header, jlog_crc32c, jlog_decode_record, jlog_headers_valid, jlog_is_state,
+    jlog_load64, jlog_pass_plain, jlog_record)
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_slot, jlog_word_raw, jlog_word_used
 from jlog._core.segments.segment cimport ReadAhead, SegmentFile, body_of

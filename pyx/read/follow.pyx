@@ -10,7 +10,7 @@ from jlog._core.read.iterate cimport next_record, to_next_record
 from jlog._core.system.lock cimport Deadline
 from jlog._core.system.atomic cimport jlog_futex_wait
 from jlog._core.system.clock cimport CLOCK_MONOTONIC, jlog_clock_us
-from jlog._core.buffer.wake cimport WakeWord
+from jlog._core.buffer.wake cimport WakeWord, wake_word
 
 cdef enum:
     SPIN_TURNS = 20  # about 10 us: a busy writer's next record comes sooner than a sleep would end
@@ -43,7 +43,7 @@ cdef bint wait_in_use(Cursor cursor, Deadline deadline) except -1:
         told = False
         wake = None
         if turn >= spin_turns and cursor.blocks.stop.can_be_woken():
-            wake = wake_word(cursor)
+            cursor.wake = wake = wake_word(cursor.wake, cursor.blocks.stop.precommit)  # so that close() can wake this thread
             counter = wake.counter()
             told = wake.ask()
         cursor.blocks.begin()
@@ -64,13 +64,6 @@ cdef bint wait_in_use(Cursor cursor, Deadline deadline) except -1:
             jlog_futex_wait(wake.word if told else NULL, counter, slice_us)
         PyErr_CheckSignals()
         poll_us = min(poll_us * 2, POLL_MAX_US)
-
-
-cdef WakeWord wake_word(Cursor cursor):
-    """Returns the wake word of the cursor's page. The cursor keeps it, so that close() can wake a thread that sleeps on it."""
-    if cursor.wake is None or cursor.wake.precommit is not cursor.blocks.stop.precommit:
-        cursor.wake = WakeWord(cursor.blocks.stop.precommit)
-    return cursor.wake
 
 
 cdef class FollowIterator:

@@ -1,4 +1,4 @@
-"""Iterators over a cursor's records, up to the noted end. The cursor's position moves with every record, or with every batch."""
+"""Iterators over a cursor's records, up to the noted end. The cursor's position moves with every record or batch."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -7,14 +7,7 @@ from jlog._core.read.blocks cimport BlockReader
 from jlog._core.read.cursor cimport Cursor
 from jlog._core.read.position cimport FREE, OWED, begin_use, end_use, is_own
 from jlog._core.records.columns cimport Columns
-from jlog._core.format.format cimport (
-    JLOG_NONE,
-    JLOG_SHORT_BYTES,
-    JLOG_SHORT_VALUE_MAX,
-    JLOG_TAG_LONG,
-    jlog_load32,
-    jlog_record,
-)
+from jlog._core.format.format cimport JLOG_NONE, JLOG_SHORT_BYTES, JLOG_SHORT_VALUE_MAX, JLOG_TAG_LONG, jlog_load32, jlog_record
 
 
 cdef extern from "read/recent.h":

@@ -6,14 +6,7 @@ from libc.stdint cimport int64_t, uint32_t
 from jlog._core.read.cursor cimport Cursor
 from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.buffer.wake cimport (
-    JLOG_WORDS_MAX,
-    Waker,
-    WakeWord,
-    jlog_await,
-    jlog_awaited,
-    jlog_wait_for_any,
-    jlog_wait_private,
-)
+    JLOG_WORDS_MAX, Waker, WakeWord, jlog_await, jlog_awaited, jlog_wait_for_any, jlog_wait_private)
 
 from jlog.errors import JournalError
 from jlog.system.files import HeldPath

@@ -135,7 +135,8 @@ cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
 
 
 cdef int copy_page(Precommit precommit, jlog_page *page) except -1:
-    """Copies the page, with zeros where the file is cut off. The compiler counts on a page's alignment, which bytes do not have."""
+    """Copies the page, with zeros where the file is cut off. It is copied because bytes do not have a page's alignment, on
+    which the compiler counts."""
     cdef bytes content = read_whole(precommit.fd, JLOG_PAGE_BYTES, 0).ljust(JLOG_PAGE_BYTES, b"\0")
     memcpy(page, <const uint8_t *> content, sizeof(page[0]))
     return 0

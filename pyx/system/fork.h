@@ -81,9 +81,9 @@ static int jlog_make_room(void)
 
 /* Opens a regular file, or with O_DIRECTORY a directory, relative to `directory` as openat() does, never a symbolic link, and
  * adds the descriptor to the list that a child closes. A fork waits for the mutex, so it sees both steps or none: no child ever
- * keeps the descriptor, and its locks are free once this process dies. Called without the GIL, because a thread that forks keeps
- * the GIL while it waits. Returns the descriptor, which is above those of standard input, output and error, or -errno: EISDIR
- * for everything else that is not a regular file. O_NONBLOCK keeps the opening of a pipe from waiting. */
+ * keeps the descriptor, and its locks are free once this process dies. Called without the GIL, because a thread that forks
+ * keeps the GIL while it waits. Returns the descriptor, which is above those of standard input, output and error, or -errno:
+ * EISDIR for everything else that is not a regular file. O_NONBLOCK keeps the opening of a pipe from waiting. */
 static int jlog_open_for_locks(int directory, const char *path, int flags, unsigned mode)
 {
     struct stat found;

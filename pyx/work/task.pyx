@@ -5,22 +5,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.work.window cimport (
-    JLOG_NO_ENTRY,
-    JLOG_POSITION_STEP,
-    Window,
-    boot_us,
-    jlog_backoff_us,
-    jlog_entry,
-    jlog_entry_finish,
-    jlog_entry_return,
-    jlog_heap_add,
-    jlog_heap_remove,
-    jlog_taken,
-    jlog_window,
-    jlog_window_held,
-    jlog_window_oldest,
-    jlog_window_ring,
-)
+    JLOG_NO_ENTRY, JLOG_POSITION_STEP, Window, boot_us, jlog_backoff_us, jlog_entry, jlog_entry_finish, jlog_entry_return,
+    jlog_heap_add, jlog_heap_remove, jlog_taken, jlog_window, jlog_window_held, jlog_window_oldest, jlog_window_ring)
 
 from jlog.errors import JournalError, LeaseLost
 from jlog.system.arguments import SECONDS_MAX, check_seconds

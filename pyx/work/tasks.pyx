@@ -6,7 +6,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, ETIMEDOUT
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from jlog._core.buffer.wake cimport WakeWord, jlog_await, jlog_awaited, jlog_wait_for_any
+from jlog._core.buffer.wake cimport WakeWord, jlog_await, jlog_awaited, jlog_wait_for_any, wake_word
 from jlog._core.format.format cimport jlog_decode_record, jlog_record
 from jlog._core.read.blocks cimport BlockReader
 from jlog._core.read.cursor cimport Cursor
@@ -17,19 +17,8 @@ from jlog._core.system.atomic cimport jlog_futex_wait, jlog_load32_acquire, jlog
 from jlog._core.system.lock cimport Deadline
 from jlog._core.work.task cimport HELD, LOST, Task, TaskHolder
 from jlog._core.work.window cimport (
-    Window,
-    boot_us,
-    jlog_heap_time,
-    jlog_passage,
-    jlog_taken,
-    jlog_window,
-    jlog_window_has_room,
-    jlog_window_oldest,
-    jlog_window_ring,
-    jlog_window_ring_all,
-    jlog_window_take_again,
-    jlog_window_take_new,
-)
+    Window, boot_us, jlog_heap_time, jlog_passage, jlog_taken, jlog_window, jlog_window_has_room, jlog_window_oldest,
+    jlog_window_ring, jlog_window_ring_all, jlog_window_take_again, jlog_window_take_new)
 
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
 
@@ -403,8 +392,7 @@ cdef class Waiting:
             self.is_scout = jlog_try_lock(&page.scout, self.source.window.owner)
         self.told = False
         if self.is_scout and cursor.blocks.stop.can_be_woken():
-            if self.wake is None or self.wake.precommit is not cursor.blocks.stop.precommit:
-                self.wake = WakeWord(cursor.blocks.stop.precommit)
+            self.wake = wake_word(self.wake, cursor.blocks.stop.precommit)
             self.counter = self.wake.counter()
             self.told = self.wake.ask()
         return 0

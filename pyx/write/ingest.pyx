@@ -17,24 +17,9 @@ from libc.string cimport memcpy, memset
 from jlog._core.append.operations cimport Operations
 from jlog._core.records.encode cimport EncodedRecords, Records, StoredBody
 from jlog._core.system.file cimport (
-    OpenFile,
-    check_error,
-    check_result,
-    jlog_read_at,
-    jlog_share,
-    jlog_start_writeback,
-    jlog_sync_data,
-    jlog_write_at,
-)
+    OpenFile, check_error, check_result, jlog_read_at, jlog_share, jlog_start_writeback, jlog_sync_data, jlog_write_at)
 from jlog._core.format.format cimport (
-    JLOG_CODEC_LZ4,
-    JLOG_CODEC_NONE,
-    JLOG_KIND_RECORDS,
-    JLOG_LONG_BYTES,
-    JLOG_NONE,
-    jlog_block_header,
-    jlog_crc32c,
-)
+    JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_KIND_RECORDS, JLOG_LONG_BYTES, JLOG_NONE, jlog_block_header, jlog_crc32c)
 from jlog._core.process.operation cimport INGEST, Ingest, Prepared
 from jlog._core.process.process cimport WritingProcess
 from jlog._core.buffer.page cimport jlog_page, jlog_slot, jlog_word_used
