@@ -56,32 +56,22 @@ static inline uint64_t jlog_publish(struct jlog_buffer *buffer, struct jlog_slot
     return sequence;
 }
 
-/* Returns where the next record of this size goes in the open block's body. Raises its time to the floor, and gives what that
- * is from the base time. Returns 0 if only the slow way can go on: no room, no reservation, a failed sync, another period, or a
- * time too far from the base time for the short form. */
-static inline uint32_t jlog_begin_record(struct jlog_buffer *buffer, struct jlog_slot *slot, uint64_t bytes, int64_t *now_us,
-                                         uint64_t *delta_us)
-{
-    const uint32_t start = jlog_block_room(buffer->page, slot, bytes);
-
-    if (start == 0 || !jlog_may_append(buffer->page, 1) || jlog_period_is_over(buffer->page, *now_us))
-        return 0;
-    *now_us = jlog_raise_to_floor_us(buffer->page, *now_us);
-    *delta_us = (uint64_t)*now_us - (uint64_t)jlog_block_base(buffer, slot, *now_us); /* a body may state any base time */
-    return *delta_us <= UINT32_MAX ? start : 0;
-}
-
 /* Appends a value with the clock's time. The caller may read the clock before it takes the lock: the processor then reads its
- * counter while it waits for the lock's cache line. Returns the record's sequence, or -1 if only the slow way can go on. */
+ * counter while it waits for the lock's cache line. Returns the record's sequence, or -1 if only the slow way can go on: no
+ * room, no reservation, a failed sync, another period, or a time too far from the base time for the short form. */
 static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *value, size_t bytes, int64_t now_us)
 {
     struct jlog_page *page = buffer->page;
     struct jlog_slot *slot = jlog_open_slot(page);
+    const uint32_t start = jlog_block_room(page, slot, (uint64_t)bytes + JLOG_SHORT_BYTES);
     uint64_t delta_us, head;
-    const uint32_t start = jlog_begin_record(buffer, slot, (uint64_t)bytes + JLOG_SHORT_BYTES, &now_us, &delta_us);
     uint32_t crc;
 
-    if (start == 0)
+    if (start == 0 || !jlog_may_append(page, 1) || jlog_period_is_over(page, now_us))
+        return -1;
+    now_us = jlog_raise_to_floor_us(page, now_us);
+    delta_us = (uint64_t)now_us - (uint64_t)jlog_block_base(buffer, slot, now_us); /* a body may state any base time */
+    if (delta_us > UINT32_MAX)
         return -1;
     head = jlog_short_head((uint32_t)delta_us, bytes);
     jlog_encode_short(jlog_body(buffer, slot->generation) + start, head, value, bytes);
@@ -97,11 +87,15 @@ static inline int64_t jlog_put_record(struct jlog_buffer *buffer, uint8_t *recor
 {
     struct jlog_page *page = buffer->page;
     struct jlog_slot *slot = jlog_open_slot(page);
-    uint64_t delta_us;
-    const uint32_t start = jlog_begin_record(buffer, slot, bytes, &now_us, &delta_us);
+    const uint32_t start = jlog_block_room(page, slot, bytes);
     int64_t explicit_us;
+    uint64_t delta_us;
 
-    if (start == 0)
+    if (start == 0 || !jlog_may_append(page, 1) || jlog_period_is_over(page, now_us))
+        return -1;
+    now_us = jlog_raise_to_floor_us(page, now_us);
+    delta_us = (uint64_t)now_us - (uint64_t)jlog_block_base(buffer, slot, now_us); /* a body may state any base time */
+    if (delta_us > UINT32_MAX)
         return -1;
     if (jlog_load32(record) & JLOG_TAG_EXPLICIT) {
         explicit_us = jlog_load64(record + JLOG_LONG_BYTES);
