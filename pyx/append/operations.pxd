@@ -2,7 +2,8 @@ from libc.stdint cimport uint64_t
 
 from jlog._core.system.lock cimport Deadline
 from jlog._core.process.operation cimport Append, Operation
-from jlog._core.append.prepared_segments cimport LiveState, PreparedSegments
+from jlog._core.append.live_state cimport LiveState
+from jlog._core.append.prepared_segments cimport PreparedSegments
 from jlog._core.process.process cimport Life, WritingProcess
 
 # Carries operations through for one writing process.

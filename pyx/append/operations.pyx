@@ -3,23 +3,20 @@ lock."""
 
 import os
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.system.file cimport OpenFile, jlog_has_no_name, jlog_start_writeback
-from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE, jlog_crc32c
-from jlog._core.format.lz4 cimport compressed_or_none
+from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE
 from jlog._core.system.lock cimport OWNERS_BYTE, Deadline
 from jlog._core.system.notices cimport warn
-from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_body, jlog_page, jlog_slot, jlog_word_used
+from jlog._core.buffer.page cimport jlog_page
 from jlog._core.buffer.room cimport jlog_period_is_over
-from jlog._core.system.atomic cimport (
-    JLOG_WAITERS, jlog_full_fence, jlog_futex_wait, jlog_load32_acquire, jlog_load_acquire, jlog_raise_to, jlog_spin_lock)
-from jlog._core.system.clock cimport CLOCK_MONOTONIC, CLOCK_REALTIME, jlog_clock_us
-from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+from jlog._core.system.atomic cimport JLOG_WAITERS, jlog_load32_acquire, jlog_raise_to, jlog_spin_lock
+from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us
 from jlog._core.append.append cimport attempt as attempt_without_gil, step_and_release
+from jlog._core.append.compression cimport compress_open_block, wait_for_generation
 from jlog._core.records.encode cimport EncodedRecords
 from jlog._core.process.operation cimport (
     APPEND, COUNT, DAMAGED, DONE, FLUSH, NEEDS_BODY, NEEDS_IDS, NEEDS_RESERVATION, NEEDS_COMPRESSION, NEEDS_WAIT, NEEDS_SPACE,
@@ -38,9 +35,6 @@ from jlog.system.files import file_in, name_error, open_file
 cdef enum:
     QUICK_TURNS = 200  # attempts at the append lock while the GIL is held
     HOLD_GIL_BYTES = 256 << 10  # a smaller write to the page cache is over before another thread could take the GIL
-    PATIENCE_BYTES_PER_US = 100  # the slowest speed of compression that is expected of a running process
-    PATIENCE_MIN_US = 200
-    PATIENCE_SLICE_US = 50
 
 
 cdef class Operations:
@@ -256,55 +250,6 @@ cdef class Operations:
             self.run(&turn, deadline)
             return True
         return False
-
-
-# --- Compressing the open block, which the operation has marked as closed ---------------------------------------
-
-
-cdef object compress_open_block(WritingProcess process, Operation *operation):
-    """Compresses a copy of the block that the operation has marked closed. It takes a copy because another operation may lose
-    patience and rotate meanwhile: then new records overwrite the body. Returns the compressed bytes, which the operation
-    points into; None if the block stays uncompressed."""
-    cdef jlog_page *page = process.buffer.page
-    cdef uint64_t generation = jlog_load_acquire(&page.generation)
-    cdef jlog_slot *slot = &page.slots[generation & 1]
-    cdef uint32_t used = jlog_word_used(jlog_load_acquire(&slot.publish_word))
-    cdef const uint8_t *body = jlog_body(&process.buffer, generation)
-    cdef bytes raw, stored
-    if generation != operation.closing.marked_closed or used < JLOG_BASE_BYTES:
-        return None
-    raw = PyBytes_FromStringAndSize(<const char *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES)
-    jlog_full_fence()
-    if jlog_load_acquire(&page.generation) != generation:
-        return None
-    JLOG_FAILPOINT(b"compress.copied")
-    stored = compressed_or_none(raw)
-    operation.closing.compressed.generation = generation
-    operation.closing.compressed.data = NULL
-    if stored is not None:
-        operation.closing.compressed.data = <const uint8_t *> PyBytes_AS_STRING(stored)
-        operation.closing.compressed.size = len(stored)
-        operation.closing.compressed.crc = jlog_crc32c(0, operation.closing.compressed.data, operation.closing.compressed.size)
-    # A roll and a direct block need an empty block next. They compress only once: other writers could come first for ever.
-    operation.closing.plain = operation.kind == ROLL or (operation.kind == APPEND and (<Append *> operation).direct)
-    return stored
-
-
-cdef int wait_for_generation(WritingProcess process, Operation *operation) except -1:
-    """Waits while another operation compresses the open block. When the time is up, this operation compresses it itself."""
-    cdef jlog_page *page = process.buffer.page
-    cdef uint64_t generation = jlog_load_acquire(&page.generation)
-    cdef int64_t until_us = jlog_clock_us(CLOCK_MONOTONIC) + PATIENCE_MIN_US + (
-        <int64_t> jlog_word_used(page.slots[generation & 1].publish_word) // PATIENCE_BYTES_PER_US)
-    with nogil:
-        while jlog_load_acquire(&page.generation) == generation and jlog_clock_us(CLOCK_MONOTONIC) < until_us:
-            jlog_futex_wait(NULL, 0, PATIENCE_SLICE_US)
-    PyErr_CheckSignals()
-    operation.closing.marked_closed = generation
-    return 0
-
-
-# --- Direct blocks, and sealed segments --------------------------------------------------------------------------
 
 
 cdef int make_direct(Append *append, int codec) except -1:

@@ -1,7 +1,7 @@
 """Steps under the append lock: a record goes into the open block, a block goes to its place, and the journal rotates to the
 next block.
 
-Models: pyx/append/append.pyx, pyx/append/direct_block.pyx, pyx/append/operations.pyx, pyx/buffer/publish.h.
+Models: pyx/append/append.pyx, pyx/append/direct_block.pyx, pyx/append/compression.pyx, pyx/buffer/publish.h.
 """
 
 from takeover import finish

@@ -4,7 +4,7 @@ Under the lock only three things happen: the headers are completed, the file is 
 journal rotates. A roll takes another segment only if the open one has a record. If it has none, a large block is written as a
 direct one.
 
-Models: pyx/append/roll.pyx, pyx/append/prepared_segments.pyx.
+Models: pyx/append/roll.pyx, pyx/append/prepared_segments.pyx, pyx/append/live_state.pyx.
 """
 
 from append import close, direct, mark_state
