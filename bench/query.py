@@ -20,7 +20,7 @@ import polars
 import pyarrow.parquet
 
 import jlog
-from jlog.query import duckdb_plan
+from jlog.query import duckdb_sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def ways(folder: Path, records: int) -> dict[str, dict[str, Callable[[], object]
 
     def on_journal(statement: str) -> Callable[[], object]:
         def ask() -> object:
-            found = duckdb_plan.execute(connection, statement, {"lines": scan, "parsed": parsed})
+            found = duckdb_sql.execute(connection, statement, {"lines": scan, "parsed": parsed})
             answer = None if found is None else found.fetchall()
             connection.commit()
             return answer

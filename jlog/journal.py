@@ -31,7 +31,7 @@ from jlog.options import (
     retention_fields,
     retention_of,
 )
-from jlog.positions import owners, position_files, work_files
+from jlog.positions import position_files, query_owners, work_files
 from jlog.positions.names import Start, check_name, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position
 from jlog.positions.start import find_start, find_time
@@ -240,7 +240,7 @@ class Journal:
         with locked, closing(position_files.hold(self._path, self._meta, name)):
             position_files.remove(self._path, SUBSCRIBER, name)
             work_files.remove(self._path, name)
-            owners.release(self._path, name)
+            query_owners.release(self._path, name)
         clean_if_free(self._path)
 
     def set_subscriber(self, name: str, position: Start) -> None:
@@ -256,7 +256,7 @@ class Journal:
         with locked, closing(position_files.hold(self._path, self._meta, name)) as file:
             sequence = self._kept(find())
             work_files.forget(self._path, self._meta, name)
-            owners.release(self._path, name)
+            query_owners.release(self._path, name)
             file.write(sequence)
             file.sync()
 

@@ -39,7 +39,7 @@ def answers(statement: str, sources: Mapping[str, str], parse: str | None) -> It
     """Yields {"columns", "rows", "more", "damage"} with texts."""
     import duckdb
 
-    from jlog.query.duckdb_plan import execute
+    from jlog.query.duckdb_sql import execute
 
     damage = []
     with duckdb.connect(config=CONFINED) as connection:

@@ -22,7 +22,7 @@ from jlog.kafka.client.errors import Fenced
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.table import read_table
 from jlog.kafka.client.url import parse
-from jlog.kafka.ends.mirrored import find_mirrored
+from jlog.kafka.ends.mirrored_journal import find_mirrored
 from jlog.kafka.ends.standby_sink import Positions, StandbySink, check_is_standby
 from jlog.kafka.ends.standby_source import MARK, StandbySource
 from jlog.kafka.ends.topic_sink import TopicSink

@@ -12,7 +12,7 @@ import pytest
 import jlog
 import jlog.query.scan
 from behaviour.journals import SMALL, damage_block, fill, values
-from jlog.query import duckdb_plan, json_fields
+from jlog.query import duckdb_sql, json_fields
 from patience import HUNG_SECONDS
 
 BEGIN = datetime(2026, 11, 25, 12, tzinfo=timezone.utc)
@@ -255,7 +255,7 @@ def test_records_without_the_text_that_is_looked_for_are_passed_over(timed, read
         found = scan.to_polars().filter(expression).collect()["sequence"].to_list()
     else:
         statement = f"select sequence from app where {condition} order by 1"
-        found = [row[0] for row in duckdb_plan.execute(duckdb.connect(), statement, {"app": scan}).fetchall()]
+        found = [row[0] for row in duckdb_sql.execute(duckdb.connect(), statement, {"app": scan}).fetchall()]
     assert found == [number for number in range(1000) if wanted(number)]
     assert read()[0] <= most
 
@@ -333,7 +333,7 @@ def test_polars_reads_only_the_columns_that_it_needs(timed, read):
         ("select count(*) from app", 1000, 1000, {"sequence"}),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("way", [duckdb_plan.execute, as_view], ids=["jlogtool sql", "to_duckdb"])
+@pytest.mark.parametrize("way", [duckdb_sql.execute, as_view], ids=["jlogtool sql", "to_duckdb"])
 def test_a_statement_reads_only_the_columns_and_the_range_that_it_needs(timed, read, statement, expected, most, columns, way):
     found = way(duckdb.connect(), statement, {"app": jlog.scan(timed)})
     assert found.fetchall() == [(expected,)]
@@ -345,23 +345,23 @@ def test_each_statement_of_a_connection_is_narrowed(timed, read):
     connection = duckdb.connect()
     for sequence in range(3):
         statement = f"select count(*) from app where sequence = {sequence}"
-        assert duckdb_plan.execute(connection, statement, {"app": jlog.scan(timed)}).fetchall() == [(1,)]
+        assert duckdb_sql.execute(connection, statement, {"app": jlog.scan(timed)}).fetchall() == [(1,)]
         connection.commit()
     assert read() == (3, {"sequence"})
 
 
 def test_now_is_the_same_where_a_statement_is_planned_and_where_it_runs(path, writer, monkeypatch):
     """A record of the time in between belongs to the result."""
-    original = duckdb_plan.plan
+    original = duckdb_sql.plan
 
     def plan(*arguments):
         found = original(*arguments)
         writer.append(b"late", timestamp_us=int(datetime.now(timezone.utc).timestamp() * SECOND_US))
         return found
 
-    monkeypatch.setattr(duckdb_plan, "plan", plan)
+    monkeypatch.setattr(duckdb_sql, "plan", plan)
     connection = duckdb.connect()
-    counted = duckdb_plan.execute(
+    counted = duckdb_sql.execute(
         connection, "select count(*), now() from app where timestamp >= now()", {"app": jlog.scan(path)}
     )
     assert counted.fetchall()[0][0] == 1
@@ -371,7 +371,7 @@ def test_a_statement_with_a_column_that_reads_like_a_condition_is_not_narrowed(p
     writer.extend([json.dumps({"sequence > 5) AND (a": number}).encode() for number in range(10)])
     scan = jlog.scan(path, parse="json")
     statement = 'select count(*) from app where "sequence > 5) AND (a" = 2'
-    assert duckdb_plan.execute(duckdb.connect(), statement, {"app": scan}).fetchall() == [(1,)]
+    assert duckdb_sql.execute(duckdb.connect(), statement, {"app": scan}).fetchall() == [(1,)]
 
 
 @pytest.mark.parametrize(
@@ -396,8 +396,8 @@ def test_a_field_of_a_struct_is_not_taken_for_a_column_of_its_name(path, writer,
     app = scan.to_arrow()  # noqa: F841 - of the statement
     expected = duckdb.sql(statement).fetchall()
     connection = duckdb.connect()
-    assert duckdb_plan.execute(connection, statement, {"app": scan}).fetchall() == expected != []
-    assert duckdb_plan.plan(connection, statement, {"app": scan})["app"].columns == columns
+    assert duckdb_sql.execute(connection, statement, {"app": scan}).fetchall() == expected != []
+    assert duckdb_sql.plan(connection, statement, {"app": scan})["app"].columns == columns
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_a_field_of_a_struct_is_not_taken_for_a_column_of_its_name(path, writer,
         ("select min(b) = '2026-11-25 12:00+00' from app as renamed(a, b)", True),
     ],
 )
-@pytest.mark.parametrize("way", [duckdb_plan.execute, as_view], ids=["jlogtool sql", "to_duckdb"])
+@pytest.mark.parametrize("way", [duckdb_sql.execute, as_view], ids=["jlogtool sql", "to_duckdb"])
 def test_a_statement_may_name_columns_that_it_does_not_need(timed, statement, expected, way):
     assert way(duckdb.connect(), statement, {"app": jlog.scan(timed)}).fetchall() == [(expected,)]
 
@@ -507,7 +507,7 @@ def test_a_field_without_a_name_has_a_column_that_can_be_chosen(path, writer):
     writer.append(b'{"": 1, "a": 2}')
     scan = jlog.scan(path, parse="json")
     assert scan.to_polars().select("json_").collect().item() == 1
-    assert duckdb_plan.execute(duckdb.connect(), "SELECT json_ FROM app", {"app": scan}).fetchall() == [(1,)]
+    assert duckdb_sql.execute(duckdb.connect(), "SELECT json_ FROM app", {"app": scan}).fetchall() == [(1,)]
 
 
 def test_columns_that_differ_in_case_alone_are_the_same_ones_in_each_statement(path, writer):
@@ -518,7 +518,7 @@ def test_columns_that_differ_in_case_alone_are_the_same_ones_in_each_statement(p
         "SELECT level_1 FROM (FROM app)",
         "SELECT any_value(COLUMNS('^level_1$')) FROM app",
     ):
-        assert duckdb_plan.execute(duckdb.connect(), statement, {"app": scan}).fetchall() == [(2,)]
+        assert duckdb_sql.execute(duckdb.connect(), statement, {"app": scan}).fetchall() == [(2,)]
 
 
 def test_a_schema_that_cannot_be_used_is_refused_with_the_name_of_the_field(path, writer):
@@ -582,7 +582,7 @@ def test_damage_is_an_error_of_each_engine(timed):
     with pytest.raises(jlog.CorruptJournal):
         scan.to_polars().collect()
     with pytest.raises(duckdb.Error, match="checksum"):
-        duckdb_plan.execute(duckdb.connect(), "select count(value) from app", {"app": scan}).fetchall()
+        duckdb_sql.execute(duckdb.connect(), "select count(value) from app", {"app": scan}).fetchall()
     with pytest.raises(duckdb.Error, match="checksum"):
         as_view(duckdb.connect(), "select count(value) from app where key is not null", {"app": scan}).fetchall()
 

@@ -16,7 +16,7 @@ import jlog
 from behaviour.test_wrong_clock import wrong  # noqa: F401
 from counting import Counting, counting  # noqa: F401
 from crash.tampering import change
-from jlog.query import duckdb_plan
+from jlog.query import duckdb_sql
 from jlog.query.scan import Scan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -65,7 +65,7 @@ def by_view(scan: Scan, since: datetime, until: datetime) -> list[int]:
 def by_statement(scan: Scan, since: datetime, until: datetime) -> list[int]:
     connection = duckdb.connect()
     where = f"timestamp between '{since.isoformat()}' and '{until.isoformat()}'"
-    found = duckdb_plan.execute(connection, f"select sequence, octet_length(value) from app where {where}", {"app": scan})
+    found = duckdb_sql.execute(connection, f"select sequence, octet_length(value) from app where {where}", {"app": scan})
     return [row[0] for row in found.fetchall()]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import exhaustive
 import jlog
-from jlog.query import duckdb_plan
+from jlog.query import duckdb_sql
 from jlog.query.bounds import EVERYTHING
 
 BASE = datetime(2026, 11, 25, 12, tzinfo=timezone.utc)
@@ -114,7 +114,7 @@ def as_view(connection, statement, scans):
 
 
 @pytest.mark.parametrize("seed", range(exhaustive.count(50, 3000)))
-@pytest.mark.parametrize("way", [duckdb_plan.execute, as_view], ids=["jlogtool sql", "to_duckdb"])
+@pytest.mark.parametrize("way", [duckdb_sql.execute, as_view], ids=["jlogtool sql", "to_duckdb"])
 def test_a_statement_gives_what_it_gives_over_a_table(scan, seed, way):
     chance = random.Random(seed)
     statement = chance.choice(FORMS).format(columns=", ".join(COLUMNS), condition=sql_of(chance, 2), other=sql_of(chance, 1))
@@ -185,7 +185,7 @@ def test_some_of_the_random_conditions_are_pushed(scan):
         connection.begin()
         statement = f"SELECT count(*) FROM app WHERE {sql_of(chance, 1)}"
         try:
-            needed = duckdb_plan.plan(connection, statement, {"app": scan})
+            needed = duckdb_sql.plan(connection, statement, {"app": scan})
         except duckdb.Error:
             continue
         pushed += "app" in needed and needed["app"].bounds != EVERYTHING

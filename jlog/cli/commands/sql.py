@@ -85,7 +85,7 @@ def sql(statement: str, sources: tuple[tuple[str, str], ...], format_name: str, 
     if duplicates:
         raise click.UsageError(f"two journals have the name {', '.join(sorted(duplicates))}: in SQL, upper case is lower case")
     with ending_at_once():
-        import_module("jlog.query.duckdb_plan")
+        import_module("jlog.query.duckdb_sql")
         if options["parse"] is not None:
             import_pyarrow()
             import_module("jlog.query.json_fields")
@@ -109,7 +109,7 @@ def sql(statement: str, sources: tuple[tuple[str, str], ...], format_name: str, 
 def _run(statement: str, scans: dict[str, Scan], format_name: str, output: str | None) -> None:
     from concurrent.futures import ThreadPoolExecutor, wait
 
-    from jlog.query.duckdb_plan import connected
+    from jlog.query.duckdb_sql import connected
 
     with ended_orderly(), ExitStack() as stack:
         spilled = stack.enter_context(tempfile.TemporaryDirectory(prefix="jlog-sql-", ignore_cleanup_errors=True))
@@ -136,7 +136,7 @@ def _run(statement: str, scans: dict[str, Scan], format_name: str, output: str |
 def _write(
     connection: duckdb.DuckDBPyConnection, statement: str, scans: dict[str, Scan], format_name: str, path: str | None
 ) -> None:
-    from jlog.query.duckdb_plan import execute
+    from jlog.query.duckdb_sql import execute
 
     with ExitStack() as stack:
         stack.enter_context(_told())

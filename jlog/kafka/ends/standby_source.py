@@ -33,7 +33,7 @@ from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.streams import Stream
 from jlog.kafka.client.topology import Watcher
 from jlog.kafka.ends.merge import Merge, MirroredBatch, mirrored
-from jlog.kafka.ends.mirrored import MirroredJournal
+from jlog.kafka.ends.mirrored_journal import MirroredJournal
 from jlog.kafka.ends.parts import Part
 
 AHEAD_RECORDS = 50_000  # of each partition that wait for those of another one; then the partition is paused

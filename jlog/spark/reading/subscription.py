@@ -12,8 +12,8 @@ from contextlib import suppress
 import jlog
 from jlog.errors import JournalError, PositionLost, SubscriberBusy, SubscriberExists
 from jlog.options import retention_of
-from jlog.positions.owners import claim as claim_for
-from jlog.positions.owners import owner_of
+from jlog.positions.query_owners import claim as claim_for
+from jlog.positions.query_owners import owner_of
 from jlog.spark.reading.ends import AT_ONCE
 from jlog.spark.reading.sources import SparkSource
 from jlog.storage.meta import read_meta
