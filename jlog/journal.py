@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from jlog._core.format.constants import FORMAT_VERSION
@@ -217,8 +218,10 @@ class Journal:
         if names is not None and (isinstance(names, str) or not all(isinstance(name, str) for name in names)):
             raise TypeError(f"names must be a list of str, not {names!r}")
         first, end = self.first_sequence, self.next_sequence
-        found = standing_positions(self._path, self._meta, kind, self._gaps.all(), first, end, names)
-        lowest = min((at.sequence for at in found.values()), default=end)
+        found = standing_positions(self._path, self._meta, kind, cache(self._gaps.all), first, end, names)
+        if not found:
+            return found
+        lowest = min(at.sequence for at in found.values())
         return with_held_bytes(found, segments_now(self._path, self._meta, lowest))
 
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
@@ -236,11 +239,14 @@ class Journal:
 
     def remove_subscriber(self, name: str) -> None:
         """Removes a subscriber. Raises SubscriberBusy while a Reader or a Worker has its name."""
-        locked = position_files.table_locked(self._path, self._deadline())
-        with locked, closing(position_files.hold(self._path, self._meta, name)):
-            position_files.remove(self._path, SUBSCRIBER, name)
-            work_files.remove(self._path, name)
-            query_owners.release(self._path, name)
+        with position_files.table_locked(self._path, self._deadline()):
+            file = position_files.hold(self._path, self._meta, name)
+            try:  # without closing(), in whose frames a signal's handler could raise, and the name would stay held
+                position_files.remove(self._path, SUBSCRIBER, name)
+                work_files.remove(self._path, name)
+                query_owners.release(self._path, name)
+            finally:
+                file.close()
         clean_if_free(self._path)
 
     def set_subscriber(self, name: str, position: Start) -> None:
@@ -252,13 +258,16 @@ class Journal:
         self._move(name, lambda: position_files.read(self._path, self._meta, CHECKPOINT, checkpoint))
 
     def _move(self, name: str, find: Callable[[], int]) -> None:
-        locked = position_files.table_locked(self._path, self._deadline())
-        with locked, closing(position_files.hold(self._path, self._meta, name)) as file:
-            sequence = self._kept(find())
-            work_files.forget(self._path, self._meta, name)
-            query_owners.release(self._path, name)
-            file.write(sequence)
-            file.sync()
+        with position_files.table_locked(self._path, self._deadline()):
+            file = position_files.hold(self._path, self._meta, name)
+            try:  # as in remove_subscriber()
+                sequence = self._kept(find())
+                work_files.forget(self._path, self._meta, name)
+                query_owners.release(self._path, name)
+                file.write(sequence)
+                file.sync()
+            finally:
+                file.close()
 
     def set_checkpoint(self, name: str, position: Start) -> None:
         """Creates a checkpoint, or moves it, durably."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import accumulate
@@ -22,10 +22,16 @@ from jlog.system.clock import now_us
 
 
 def standing_positions(
-    path: str, meta: Meta, kind: str, gaps: list[tuple[int, int]], first: int, end: int, only: Collection[str] | None = None
+    path: str,
+    meta: Meta,
+    kind: str,
+    gaps: Callable[[], list[tuple[int, int]]],
+    first: int,
+    end: int,
+    only: Collection[str] | None = None,
 ) -> dict[str, Position]:
-    """Returns the subscribers or the checkpoints by their names, without what retention keeps for each. first, end: of the
-    journal's records. only: the names to look at."""
+    """Returns the subscribers or the checkpoints by their names, without what retention keeps for each. gaps: is asked for the
+    journal's gaps once there is a position. first, end: of the journal's records. only: the names to look at."""
     retention = retention_of(read_meta(path).options)
     found = {}
     for name in position_files.names(path, kind) if only is None else sorted(filter(is_name, only)):
@@ -37,7 +43,7 @@ def standing_positions(
         except LookupError:
             continue  # removed in the meantime
         sequence = first if at is None else at.sequence
-        lag = count_assigned(gaps, max(first, sequence), end)
+        lag = count_assigned(gaps(), max(first, sequence), end)
         found[name] = Position(
             sequence,
             lag,

@@ -71,19 +71,18 @@ BASE_BYTES = 8  # base time at the beginning of an open block
 
 
 class StatsSource:
-    """Looks at a journal as often as it is asked to. It reads once what never changes: the header of each segment, the
-    time of the record at a position. Used by one thread at a time."""
+    """Looks at a journal as often as it is asked to. It keeps the time of the record at a position, and between rolls and
+    cleanings what the segments' headers state. Used by one thread at a time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._epochs: list[tuple[int, int]] = []
+        self._uuid = b""
+        self._forget()
 
-    def _forget(self, meta: Meta) -> None:
-        self._epochs = meta.epochs
+    def _forget(self) -> None:
         self._key = (-1, -1)  # first sequence and open segment, for which the next two stay the same
         self._sealed: list[Segment] = []
         self._gaps: list[tuple[int, int]] = []
-        self._headers = Gaps(self._path, meta.uuid)
         self._times: dict[int, int | None] = {}
         self._written = self._shown = (0, 0)
 
@@ -91,8 +90,9 @@ class StatsSource:
         """Returns the statistics. Raises JournalNotFound, CorruptJournal or UnsupportedFormat where the journal cannot be
         opened."""
         meta = read_meta(self._path)
-        if meta.epochs != self._epochs:  # it was repaired, or another journal has been created at the same path
-            self._forget(meta)
+        if meta.uuid != self._uuid:  # another journal has been created at the same path
+            self._uuid = meta.uuid
+            self._forget()
         with closing(Cursor(self._path, meta.uuid)) as cursor:
             return self._look(meta, cursor)
 
@@ -109,10 +109,9 @@ class StatsSource:
         open_bytes = max(0, used - BASE_BYTES)
         end = max(first, int(cursor.next_sequence))
         if self._key != (first, segment):
-            kept = [one for one in self._sealed if one.next_segment > first]
-            new = segments_now(self._path, meta, kept[-1].next_segment if kept else 0)
-            self._sealed = kept + [one for one in new if one.first_sequence < segment]
-            self._gaps = self._headers.all()
+            # All of them: a repair may have cut and divided segments that were seen before.
+            self._sealed = [one for one in segments_now(self._path, meta) if one.first_sequence < segment]
+            self._gaps = Gaps(self._path, meta.uuid).all()
             self._key = (first, segment)
         appends, raw_bytes = self._appended(counters, end - open_sequence, open_bytes) if live else (0, 0)
         return Stats(
@@ -148,7 +147,7 @@ class StatsSource:
     def _subscribers(self, meta: Meta, cursor: Cursor, first: int, end: int) -> dict[str, SubscriberStats]:
         known, self._times = self._times, {}
         found = {}
-        standing = standing_positions(self._path, meta, SUBSCRIBER, self._gaps, first, end)
+        standing = standing_positions(self._path, meta, SUBSCRIBER, lambda: self._gaps, first, end)
         for name, at in with_held_bytes(standing, self._sealed).items():
             unread = max(first, at.sequence)
             if unread < end and unread not in self._times:

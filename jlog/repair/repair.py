@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from jlog._core.segments.segment import list_segments
@@ -111,7 +111,8 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
     if dry_run and not os.path.exists(name):
         yield None
         return
-    with closing(LockFile(name, create=not dry_run, writable=not dry_run)) as lock_file:
+    lock_file = LockFile(name, create=not dry_run, writable=not dry_run)
+    try:  # without closing(), in whose frames a signal's handler could raise, and the journal would stay locked
         if not dry_run:
             share_lock(path, lock_file)
         _take(path, lock_file, "open", deadline, shared=dry_run)
@@ -120,6 +121,8 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
             if not dry_run:
                 _take(path, lock_file, "table", deadline)
             yield lock_file
+    finally:
+        lock_file.close()
 
 
 def _take(path: str, lock_file: LockFile, name: str, deadline: Deadline, *, shared: bool = False) -> None:

@@ -411,3 +411,18 @@ def test_a_journal_made_anew_at_the_same_path_is_looked_at_anew(path):
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 3)
         assert (watched.stats().records, watched.stats().segments) == (3, 1)
+
+
+def test_a_repair_by_another_program_is_seen(path):
+    with jlog.Writer(path, **SMALL) as writer:
+        fill(writer, 1000)
+    watched = jlog.Journal(path)
+    before = watched.stats().segments
+    segment = watched.segments()[1]
+    flip(Path(segment.path), segment.size_bytes // 2)
+    jlog.Journal(path).repair()
+    with jlog.Writer(path, **SMALL) as writer:
+        fill(writer, 1000)
+        found, anew = watched.stats(), stats(path)
+        assert (found.segments, found.size_bytes, found.records) == (anew.segments, anew.size_bytes, anew.records)
+    assert found.segments > before

@@ -51,3 +51,31 @@ def test_an_exception_at_any_moment_leaves_no_descriptor_open(tmp_path: Path, ki
         struck = moments.struck is not None
         assert descriptors() <= before, moments.struck
     assert at > 5
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda journal: journal.set_subscriber("s", 5), lambda journal: journal.rewind("s", "c")],
+    ids=["set_subscriber", "rewind"],
+)
+def test_a_name_that_an_interrupted_call_has_held_is_free_though_the_exception_is_kept(
+    tmp_path: Path, call: Callable[[jlog.Journal], object]
+) -> None:
+    with jlog.Writer(tmp_path / "j") as writer:
+        writer.extend([b"x"] * 10)
+        journal = jlog.Journal(tmp_path / "j")
+        journal.add_subscriber("s")
+        journal.set_checkpoint("c", 3)
+        at, struck = 0, True
+        while struck:
+            at += 1
+            moments = Moments(at)
+            kept: Stopped | None = None  # as a debugger keeps it, and with it what the call has opened
+            try:
+                moments.during(lambda: call(journal))
+            except Stopped as error:
+                kept = error
+            struck = moments.struck is not None
+            journal.set_subscriber("s", 5)
+            del kept
+    assert at > 5

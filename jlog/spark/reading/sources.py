@@ -44,7 +44,7 @@ def _named(options: ReadOptions) -> Iterator[tuple[str, str]]:
         for name in options.journals:
             yield (name if len(options.paths) == 1 else os.path.join(root, name)), os.path.join(root, name)
         if options.pattern is not None:
-            for path in journals_below(root) if os.path.isdir(root) else ():
+            for path in journals_below(root) if os.path.isdir(root) and os.access(root, os.R_OK | os.X_OK) else ():
                 name = os.path.relpath(path, root)
                 if options.pattern.fullmatch(name):
                     yield (name if len(options.paths) == 1 else path), path
@@ -76,7 +76,10 @@ def _source(name: str, path: str, archive: bool | str) -> SparkSource:
 def _what_is_below(path: str) -> str:
     if not os.path.isdir(path):
         return "there is no such directory"
-    names = [os.path.relpath(journal, path) for journal, _ in zip(journals_below(path), range(6), strict=False)]
+    try:
+        names = [os.path.relpath(journal, path) for journal, _ in zip(journals_below(path), range(6), strict=False)]
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
     if not names:
         return "there is none below it either"
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
