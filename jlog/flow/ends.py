@@ -146,6 +146,10 @@ class Retry(JournalError):
     again."""
 
 
+class Undecided(Retry):
+    """The codec could not ask a service what a record holds."""
+
+
 class Unsettled(Retry):
     """The end changes at this moment, or not all of its parts know of a change yet. A flow tries again also where it has not
     begun, unlike with an end that can't be reached."""

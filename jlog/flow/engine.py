@@ -19,6 +19,7 @@ from jlog.flow.ends import (
     Source,
     SourcePosition,
     SourcePositionChange,
+    Undecided,
     Unsettled,
     changed_by,
     difference,
@@ -81,6 +82,7 @@ class Flow:
         self._left_out: list[str] = []  # those in the open transaction
         self._end: End | None = None  # where the open transaction ends, at a refused record
         self._in_function = False
+        self._of_caller: Exception | None = None  # the error of on_commit()
         self._free_at = 0.0  # time when the rate allows the next record
         self._moved_at = time.monotonic()
         self._retry_after = RETRY_SECONDS[0]
@@ -192,6 +194,8 @@ class Flow:
         except Refused as error:
             self._give_up(error)
         except Retry as error:
+            if error is self._of_caller:
+                raise
             self._try_again(error)
         return 0
 
@@ -272,7 +276,7 @@ class Flow:
                 several = [record] if self._function is None else self._apply(self._function, record)
             except Refused as error:
                 goes_on = self._treat(index, record, record, str(error))
-            except Retry:
+            except Undecided:
                 raise  # the codec could not ask a service what the record holds
             except Exception as error:  # noqa: BLE001 - whatever the user's function raises is reported with its record
                 goes_on = self._treat(
@@ -344,7 +348,11 @@ class Flow:
         self._limit = min(2 * self._limit, self.sink.transaction_records)
         self._retry_after = RETRY_SECONDS[0]
         self._moved_at = time.monotonic()
-        self._options.on_commit(self._pending[0])
+        try:
+            self._options.on_commit(self._pending[0])
+        except Retry as error:
+            self._of_caller = error
+            raise
 
     # --- Errors -----------------------------------------------------------------------------------------------------
 

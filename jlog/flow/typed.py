@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jlog.errors import DecodeError
-from jlog.flow.ends import Retry
+from jlog.flow.ends import Undecided
 from jlog.flow.normal import BYTES_LIKE
 from jlog.flow.records import Function, NewRecord
 from jlog.reading.typed import typing
@@ -39,7 +39,7 @@ class _Decoder(Decoder):
         except DecodeError:
             raise
         except (ConnectionError, TimeoutError) as error:
-            raise Retry(f"{self.path}: record {record.sequence} cannot be decoded now: {error}") from error
+            raise Undecided(f"{self.path}: record {record.sequence} cannot be decoded now: {error}") from error
 
 
 def _stored(codec: Codec, made: Any, record: Any) -> Any:

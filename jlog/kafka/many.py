@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import marshal
 import os
 import pickle
 import signal
@@ -21,8 +22,8 @@ from jlog.flow.ends import Lag
 from jlog.flow.engine import Flow
 from jlog.flow.options import nothing
 from jlog.flow.signals import stopping
-from jlog.flow.stats import FlowStats, Lags
-from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
+from jlog.flow.stats import FlowStats, Lags, Watched
+from jlog.flow.stop import GRACE_SECONDS, SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.client.errors import may_pass
 from jlog.kafka.client.settings import ENVIRONMENT
 from jlog.kafka.mirror_file import Job, read_tables
@@ -32,34 +33,15 @@ REPORT_EVERY = 1.0  # seconds between two reports of a process
 SILENT_SECONDS = 10.0  # without a report, after which a process counts as hanging
 PAUSE_SECONDS = 1.0, 30.0  # before a process is started again, at first and at most
 DEATHS_IN_A_ROW = 5  # of a flow that has to come to an end; one that follows is started again for ever
-END_SECONDS, KILL_SECONDS = 2.0, 5.0  # from the request to stop to a kill, and from that to the end, which may wait for a disk
+# From the request to stop to a kill, and from that to the end, which may wait for a disk.
+ENDING = (signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)
 PACKET_BYTES = 1 << 20
 LINE_CHARACTERS = 10_000  # a packet has one line at most, and the socket takes 200 KB
 PR_SET_PDEATHSIG = 1
 
-# The process has the supervisor's own path for imports, so that it finds the same modules. Until then it imports only what is
+# The child has the supervisor's own path for imports, so that it finds the same modules. Until then it imports only what is
 # built into the interpreter: a file in the working directory cannot take its place.
-BOOT = "import sys; sys.path[:] = sys.argv[2:]; from jlog.kafka.many import main; main()"
-
-
-@dataclass
-class MirrorState:
-    """A report of a mirror's process, for metrics. has_ended: the process ends by itself. failure: what has ended it."""
-
-    stats: FlowStats = field(default_factory=FlowStats)
-    is_open: bool = False
-    known_lag: Lag | None = None
-    has_ended: bool = False
-    failure: Exception | None = None
-    reported_at: float = field(default_factory=time.monotonic)  # one clock for all processes
-    was_open = True  # lag() may be called
-
-    def lag(self) -> Lag | None:
-        return self.known_lag
-
-    def down(self, problem: str) -> MirrorState:
-        """Returns the state without what is not true any more."""
-        return replace(self, is_open=False, known_lag=None, stats=replace(self.stats, last_error=problem))
+BOOT = "import marshal, posix, sys; sys.path[:] = marshal.loads(posix.read(0, 1 << 20)); import jlog.kafka.many as m; m.main()"
 
 
 class Mirrors:
@@ -69,7 +51,7 @@ class Mirrors:
 
     until_end: each of them ends where its source ended when it began.
     lags: `flows` have their lags too, for which brokers are asked every few seconds.
-    on_event: is called with each line that a person should see, by any of several threads.
+    on_event: is called with each line that a person should see.
 
     Raises ValueError for an error in the file, OSError where it cannot be read.
     """
@@ -87,153 +69,205 @@ class Mirrors:
         self._until_end = until_end
         self._lags = lags
         self._on_event = on_event
-        self._looked: set[str] = set()  # the tables that could be looked up
-        self._threads: dict[str, threading.Thread] = {}  # of the mirrors
+        self._mirrors: dict[str, MirrorProcess] = {}
         self._said: dict[str, str] = {}
-        self.flows: dict[str, MirrorState] = {}
+        self._said_once: set[tuple[str, str]] = set()
+        self._waiting: set[str] = set()  # tables whose brokers are away
+        self._looked = False
+        self.flows: dict[str, Watched] = {}
         self.failures: dict[str, Exception] = {}
 
     def jobs(self) -> Iterator[Job]:
         """Yields the mirrors and captures of the journals and topics that exist now."""
         for where, find in self._tables.items():
-            yield from find(self._stop, partial(self._say, where))
+            yield from find(self._stop, partial(self._say_once, where))
 
     def run(self) -> None:
         """Runs until stop(), until every mirror has failed, or with until_end until all have ended."""
-        look_at = 0.0
+        looking = threading.Thread(target=self._look, name="jlog-looks", daemon=True)
+        looking.start()
         try:
-            while not (self._stop.requested or self._is_over()):
-                if time.monotonic() >= look_at:
-                    self._look()
-                    look_at = float("inf") if self._until_end else time.monotonic() + LOOK_EVERY
-                time.sleep(SLICE_SECONDS)
-        except Stopped:
-            pass
+            while not self._stop.requested and not self._is_over():
+                self._supervise()
         finally:
             self._stop.request()
-            for thread in self._threads.values():
-                thread.join()
+            for number, seconds in ENDING:
+                until = time.monotonic() + seconds
+                for mirror in [*self._mirrors.values()]:
+                    mirror.end(number)
+                while any(mirror.process for mirror in [*self._mirrors.values()]) and time.monotonic() < until:
+                    self._supervise()
+            looking.join(GRACE_SECONDS)
 
     def stop(self) -> None:
         """Ends run() within 2 s, from another thread or a signal handler. Each transaction under way is committed if the
         brokers answer in time."""
         self._stop.request()
 
-    def _is_over(self) -> bool:
-        all_begun = self._tables.keys() <= self._looked | self.failures.keys()
-        none_runs = not any(thread.is_alive() for thread in self._threads.values())
-        return all_begun and none_runs and (self._until_end or bool(self.failures))
-
     def _look(self) -> None:
-        """Looks for journals and topics, and begins with the new ones. Brokers that are away hold up no mirror that runs."""
-        for where, find in self._tables.items():
-            try:
-                say = nothing if where in self._looked else partial(self._say, where)
-                for job in find(self._stop, say):
-                    if job.name not in self._threads:
-                        thread = threading.Thread(target=self._keep, args=[job], name=job.name, daemon=True)
-                        thread.start()
-                        self._threads[job.name] = thread
-            except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are looked at
-                if self._until_end or not may_pass(error):
-                    self.failures[where] = error
-                self._is_down(where, str(error))
-            else:
-                self._looked.add(where)
-                self.flows.pop(where, None)
-                self.failures.pop(where, None)
+        """Looks for journals and topics, in a thread: brokers that are away hold up nothing else."""
+        with suppress(Stopped):
+            while not self._looked or not (self._until_end or self._stop.wait(LOOK_EVERY)):
+                for where in self._tables:
+                    self._look_for(where)
+                self._looked = True
 
-    def _keep(self, job: Job) -> None:
-        """Runs a process for the job, and another one after that has died or found no broker. In a thread of its own, which
-        outlives them: the kernel kills a process when the thread ends that has started it."""
-        in_a_row = 0  # ends of a process without a transaction in between
+    def _look_for(self, where: str) -> None:
         try:
-            while not self._stop.requested:
-                try:
-                    how = self._run_process(job)
-                except OSError as error:  # of too many processes or descriptors
-                    how = f"cannot be started: {error}"
-                in_a_row = 1 if self.flows[job.name].stats.transactions else in_a_row + 1
-                if self._is_last(job.name, how, in_a_row):
-                    return
-                self._stop.wait(min(PAUSE_SECONDS[0] * 2 ** min(in_a_row - 1, 9), PAUSE_SECONDS[1]))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-            self.failures[job.name] = error
-            self._is_down(job.name, f"{type(error).__name__}: {error}")
-
-    def _is_last(self, name: str, how: str, in_a_row: int) -> bool:
-        """Says whether a process that has ended was the last one, and tells what has ended it."""
-        state = self.flows[name]
-        failure: Exception | None = state.failure
-        if state.has_ended:
-            passes = failure is None or may_pass(failure)
-            is_last = self._until_end or not passes
-        else:
-            passes, is_last = True, self._until_end and in_a_row >= DEATHS_IN_A_ROW
-            then = f", {in_a_row} times in a row" if is_last else "; it is started again"
-            failure = JournalError(f"its process {how}{then}")
-        if passes and self._stop.requested:
-            return True
-        if failure is not None:
-            self._is_down(name, str(failure) or repr(failure), again=not state.has_ended)
-            if is_last:
-                self.failures[name] = failure
-        return is_last
-
-    def _run_process(self, job: Job) -> str:
-        """Runs a process for the job, and returns how it has ended."""
-        self.flows[job.name] = MirrorState()
-        ours, of_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # a packet for each report
-        with ours:
-            ours.setblocking(False)
-            with of_child:
-                process = subprocess.Popen(
-                    [sys.executable, "-c", BOOT, job.name, *sys.path],  # the name is for those who list processes
-                    stdin=of_child.fileno(),
-                    stdout=2,  # for a transform that prints
-                    env={name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)},
-                    start_new_session=True,  # Ctrl-C comes to the supervisor alone
+            jobs = self._tables[where](self._stop, partial(self._say_once, where))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are looked at
+            self._say(where, str(error))
+            self.flows[where] = MirrorState(FlowStats(last_error=str(error)))
+            if may_pass(error) and not self._until_end:
+                self._waiting.add(where)
+            else:
+                self.failures[where] = error
+            return
+        self._waiting.discard(where)
+        self.flows.pop(where, None)
+        self.failures.pop(where, None)
+        for job in jobs:
+            if job.name not in self._mirrors:
+                self._mirrors[job.name] = MirrorProcess(
+                    job, self._until_end, self._lags, self._stop, partial(self._say, job.name)
                 )
-            try:
-                with suppress(BrokenPipeError):
-                    ours.send(pickle.dumps((job, self._until_end, self._lags, os.getpid())))
-                self._listen(job.name, process, ours)
-                process.terminate()  # one that ends by itself has committed or aborted its transaction
-                self._listen(job.name, process, ours, END_SECONDS)
-                if process.returncode is None:
-                    self._say(job.name, "its process does not end, and is killed; the next start goes on where it was")
-            finally:
-                process.kill()  # what it has committed is found out at the next start
-            self._listen(job.name, process, ours, KILL_SECONDS)
-        code = process.returncode
-        return f"was killed by signal {-code}" if code and code < 0 else f"ended with exit code {code}"
 
-    def _listen(self, name: str, process: subprocess.Popen[bytes], ours: socket.socket, seconds: float | None = None) -> None:
-        """Takes the reports of a process until it has ended, for so many seconds at most; None: until the request to stop."""
-        until = time.monotonic() + (seconds or 0)
-        while True:
-            has_ended = process.poll() is not None  # first, so that the last report is in the socket then
-            with suppress(BlockingIOError, ConnectionResetError):
-                while packet := ours.recv(PACKET_BYTES):
-                    said = pickle.loads(packet)
-                    if isinstance(said, str):
-                        self._say(name, said)
-                    else:
-                        self.flows[name] = said
-            if has_ended or (self._stop.requested if seconds is None else time.monotonic() >= until):
-                return
-            if (silent := time.monotonic() - self.flows[name].reported_at) > SILENT_SECONDS:
-                self.flows[name] = self.flows[name].down(f"its process has not answered for {silent:.0f} s")
-            time.sleep(SLICE_SECONDS)
+    def _supervise(self) -> None:
+        """Looks at all processes, and then waits a moment. In one thread: the kernel kills a process when the thread ends that
+        has started it."""
+        for name, mirror in [*self._mirrors.items()]:
+            mirror.look()
+            self.flows[name] = mirror.state
+            if mirror.failure is not None:
+                self.failures[name] = mirror.failure
+        time.sleep(SLICE_SECONDS)
 
-    def _is_down(self, name: str, problem: str, *, again: bool = False) -> None:
-        self._say(name, problem, again=again)
-        self.flows[name] = self.flows.get(name, MirrorState()).down(problem)
+    def _is_over(self) -> bool:
+        if not self._looked or not all(mirror.is_over for mirror in [*self._mirrors.values()]):
+            return False
+        return self._until_end or bool(self.failures and not self._waiting)
+
+    def _say_once(self, where: str, text: str) -> None:
+        """Says what is true of a part of a table, which others of its parts do not change."""
+        if (where, text) not in self._said_once:
+            self._said_once.add((where, text))
+            self._on_event(f"{where}: {text}")
 
     def _say(self, where: str, text: str, *, again: bool = False) -> None:
         if again or self._said.get(where) != text:
             self._said[where] = text
             self._on_event(f"{where}: {text}")
+
+
+@dataclass
+class MirrorState:
+    """The last known state of a flow, for metrics. has_ended: its process ends by itself. failure: what has ended it."""
+
+    stats: FlowStats = field(default_factory=FlowStats)
+    is_open: bool = False
+    was_open: bool = False
+    known_lag: Lag | None = None
+    has_ended: bool = False
+    failure: Exception | None = None
+
+    def lag(self) -> Lag | None:
+        return self.known_lag
+
+    def down(self, problem: str) -> MirrorState:
+        """Returns the state without what is not true any more."""
+        return replace(self, is_open=False, known_lag=None, stats=replace(self.stats, last_error=problem))
+
+
+class MirrorProcess:
+    """Runs a job in a process of its own, and starts it again when that dies."""
+
+    def __init__(self, job: Job, until_end: bool, lags: bool, stop: Stop, say: Callable[..., None]) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.state = MirrorState().down("its process is not started yet")
+        self.failure: Exception | None = None  # the error that ended it for good
+        self.is_over = False
+        self._given = job, until_end, lags, os.getpid()
+        self._until_end = until_end
+        self._stop = stop
+        self._say = say
+        self._socket: socket.socket | None = None  # to the process: a packet for each report
+        self._heard_at = self._start_at = 0.0
+        self._in_a_row = 0  # ends of the process without a transaction in between
+
+    def look(self) -> None:
+        """Starts the process where it is time, or takes its reports and finds out whether it has ended."""
+        if self.process is not None:
+            code = self.process.poll()  # first, so that the last report is in the socket if it has ended
+            self._hear()
+            if code is not None:
+                self._ended(f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}")
+            elif (silent := time.monotonic() - self._heard_at) > SILENT_SECONDS:
+                self.state = self.state.down(f"its process has not answered for {silent:.0f} s")
+        elif not self.is_over and not self._stop.requested and time.monotonic() >= self._start_at:
+            self._start()
+
+    def _start(self) -> None:
+        self.state, self._heard_at = MirrorState(), time.monotonic()
+        try:
+            self._socket, of_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with of_child:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-c", BOOT, self._given[0].name],  # the name is for those who list processes
+                    stdin=of_child.fileno(),
+                    stdout=2,  # for a transform that prints
+                    env={name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)},
+                    start_new_session=True,  # Ctrl-C comes to the supervisor alone
+                )
+        except OSError as error:  # of too many processes or descriptors: the others go on
+            self._ended(f"cannot be started: {error}")
+            return
+        self._socket.setblocking(False)
+        with suppress(BrokenPipeError):
+            self._socket.send(marshal.dumps(sys.path))
+            self._socket.send(pickle.dumps(self._given))
+
+    def _hear(self) -> None:
+        with suppress(BlockingIOError, ConnectionResetError):
+            while self._socket is not None and (packet := self._socket.recv(PACKET_BYTES)):
+                said = pickle.loads(packet)
+                if isinstance(said, str):
+                    self._say(said)
+                    continue
+                self.state, self._heard_at = said, time.monotonic()
+                self._in_a_row = 0 if said.stats.transactions else self._in_a_row
+
+    def _ended(self, how: str) -> None:
+        """Decides what comes after the end of the process."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self.process = None
+        self._in_a_row += 1
+        self._start_at = time.monotonic() + min(PAUSE_SECONDS[0] * 2 ** min(self._in_a_row - 1, 9), PAUSE_SECONDS[1])
+        failure = self.state.failure
+        self.is_over = self._stop.requested
+        if self.is_over and (failure is None or may_pass(failure)):
+            return
+        if not self.state.has_ended:
+            if not (self._until_end and self._in_a_row >= DEATHS_IN_A_ROW):
+                self._is_down(f"its process {how}; it is started again", again=True)
+                return
+            failure = JournalError(f"its process {how}, {self._in_a_row} times in a row")
+        self.is_over = self._until_end or (failure is not None and not may_pass(failure))
+        if failure is not None:
+            self._is_down(str(failure) or repr(failure))
+            self.failure = failure if self.is_over else None
+
+    def _is_down(self, problem: str, *, again: bool = False) -> None:
+        self._say(problem, again=again)
+        self.state = self.state.down(problem)
+
+    def end(self, number: signal.Signals) -> None:
+        """Asks the process to end, or kills it. One that ends by itself has committed or aborted its transaction; what a killed
+        one has committed is found out at the next start."""
+        if self.process is not None:
+            if number == signal.SIGKILL:
+                self._say("its process does not end, and is killed; the next start goes on where it was")
+            self.process.send_signal(number)
 
 
 # --- In the process of a mirror -------------------------------------------------------------------------------------
@@ -258,11 +292,11 @@ def main() -> None:
             supervisor.send(pickle.dumps(said), flags)
 
     def now() -> MirrorState:
-        state = MirrorState(known_lag=known.get(job.name))
+        said = MirrorState(known_lag=known.get(job.name))
         for flow in flows.values():
-            state.stats, state.is_open = replace(flow.stats), flow.is_open
-        state.stats.last_error = state.stats.last_error[:LINE_CHARACTERS]
-        return state
+            said.stats, said.is_open, said.was_open = replace(flow.stats), flow.is_open, flow.was_open
+        said.stats.last_error = said.stats.last_error[:LINE_CHARACTERS]
+        return said
 
     def report() -> None:
         tell(now())

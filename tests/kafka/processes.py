@@ -21,10 +21,11 @@ from patience import HUNG_SECONDS
 
 TOOL = [sys.executable, "-m", "jlog.cli"]
 PATIENT = f"""
+import signal
 from jlog.cli.tool import main
 from jlog.kafka import many
 
-many.END_SECONDS = {HUNG_SECONDS}
+many.ENDING = ((signal.SIGTERM, {HUNG_SECONDS}),)
 main()
 """
 

@@ -11,9 +11,10 @@ import pytest
 
 import jlog
 from behaviour.journals import values
+from jlog.flow.stop import Stop
 from jlog.kafka import Capture, Mirror, Mirrors, Standby, TopicChanged, many
 from jlog.kafka.client import cluster
-from jlog.kafka.mirror_file import read_tables
+from jlog.kafka.mirror_file import Job, read_tables
 from kafka.processes import running
 from kafka.witness import Witness, numbered
 from patience import wait_until
@@ -292,40 +293,18 @@ def test_a_pattern_that_matches_nothing_is_named_once(config, tmp_path, monkeypa
     path = config(f"[[to-kafka]]\njournals = ['{tmp_path}/a*', '{tmp_path}/b*']\nurl = 'kafka://127.0.0.1:1'")
     events, looks = [], []
     mirrors = Mirrors(path, on_event=events.append)
-    monkeypatch.setattr(Mirrors, "_look", counting(looks, Mirrors._look))
+    monkeypatch.setattr(Mirrors, "_look_for", counting(looks, Mirrors._look_for))
     with running(mirrors):
         wait_until(lambda: len(looks) >= 3)
     assert events == [f"[[to-kafka]] 1: nothing matches {tmp_path}/{name}*" for name in "ab"]
 
 
-def test_one_that_dies_for_days_is_started_again(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(many, "PAUSE_SECONDS", (0.0, 0.0))
-    fill(tmp_path / "in", numbered(1))
-    deaths = []
-
-    def die(mirrors, job):
-        mirrors.flows[job.name] = many.MirrorState()
-        deaths.append(job.name)
-        return "ended with exit code 1"
-
-    monkeypatch.setattr(Mirrors, "_run_process", die)
-    mirrors = Mirrors(config(f"[[to-kafka]]\njournals = '{tmp_path}/in'\nurl = 'kafka://127.0.0.1:1'"))
-    with running(mirrors):
-        wait_until(lambda: len(deaths) > 1100)
-    assert mirrors.failures == {}
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_line_that_cannot_be_said_is_a_failure(config, tmp_path, monkeypatch):
-    fill(tmp_path / "no topic's name", numbered(1))
-
-    def refuse(line):
-        raise BrokenPipeError(line)
-
-    path = config(f"[[to-kafka]]\njournals = '{tmp_path}/*'\nurl = 'kafka://127.0.0.1:1'")
-    mirrors = Mirrors(path, until_end=True, on_event=refuse)
-    mirrors.run()
-    assert [type(error) for error in mirrors.failures.values()] == [BrokenPipeError]
+def test_one_that_dies_for_days_is_started_again(config, tmp_path):
+    job = Job(Mirror, str(tmp_path / "in"), "kafka://127.0.0.1:1/t", {})
+    mirror = many.MirrorProcess(job, False, False, Stop(), lambda *_, **__: None)
+    for _ in range(1100):
+        mirror._ended("ended with exit code 1")
+    assert not mirror.is_over
 
 
 def test_the_example_of_the_help_is_a_file_that_is_read(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import exhaustive
 import jlog
 from jlog.flow.records import load
-from jlog.kafka import BrokerError, RecordRefused
+from jlog.kafka import BrokerError, RecordRefused, list_topics
 from jlog.transform import transforming
 from jlog.urls import create_journal, open_reader, open_writer
 from kafka.processes import HUNG_SECONDS, Process, discard
@@ -245,6 +245,25 @@ def test_a_result_that_is_not_a_record_is_refused(tmp_path, made):
         RecordRefused, match=r"record 0 is refused: (a transform must return|a record's (value|key) must be bytes)"
     ):
         jlog.transform(tmp_path / "source", tmp_path / "sink", lambda _: made)
+
+
+def no_broker(*_):
+    list_topics("kafka://127.0.0.1:1")
+
+
+def test_an_error_of_a_broker_that_the_function_raises_is_its_own(tmp_path):
+    with jlog.Writer(tmp_path / "in") as writer:
+        writer.extend(numbered(3))
+    with pytest.raises(RecordRefused, match="the transform raised"):
+        jlog.transform(tmp_path / "in", tmp_path / "out", no_broker)
+
+
+def test_an_error_of_a_broker_that_on_commit_raises_ends_it(tmp_path):
+    with jlog.Writer(tmp_path / "in") as writer:
+        writer.extend(numbered(3))
+    with pytest.raises(BrokerError, match="no broker answers"):
+        jlog.transform(tmp_path / "in", tmp_path / "out", lambda record: record, on_commit=no_broker)
+    assert len(jlog.Journal(tmp_path / "out")) == 3
 
 
 def test_a_step_at_a_time(ends):

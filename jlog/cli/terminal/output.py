@@ -175,9 +175,11 @@ def _print(table: Any, file: BinaryIO | None = None) -> None:
     console = Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False, color_system=None)
     with console.capture() as capture:
         console.print(table)
-    encoding = sys.stdout.encoding if file is None else "utf-8"
     for line in capture.get().splitlines():
-        out.write(line.rstrip().encode(encoding, "backslashreplace") + b"\n")
+        if file is None:
+            click.echo(line.rstrip())
+        else:
+            file.write(line.rstrip().encode("utf-8", "backslashreplace") + b"\n")
 
 
 def printable(text: str) -> str:

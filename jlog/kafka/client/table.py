@@ -40,7 +40,10 @@ def write_row(cluster: Cluster, name: str, key: str, row: object, what: str) -> 
         # A row that is written twice is the same. To be idempotent, a producer needs a right to write to begin with, and
         # without one it breaks instead of saying which. A time limit that the user gives is for records.
         conf = cluster.settings.for_producer(
-            linger_ms=0, message_timeout_ms=round(ANSWER_SECONDS * 1000), enable_idempotence=False
+            linger_ms=0,
+            message_timeout_ms=round(ANSWER_SECONDS * 1000),
+            enable_idempotence=False,
+            enable_gapless_guarantee=False,  # which needs it
         )
         # Successes are not reported (delivery.report.only.error).
         producer = Producer({**conf, "on_delivery": lambda error, _: failed.append(error)})

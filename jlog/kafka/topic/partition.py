@@ -121,7 +121,8 @@ class Partition:
     def set_checkpoint(self, name: str, offset: int | None) -> None:
         """Creates the checkpoint or moves it; None removes it. Returns when the brokers have that."""
         table = self.settings.names.checkpoints
-        ensure_table(self.cluster, table, None)
+        if offset is not None:
+            ensure_table(self.cluster, table, None)
         key = json.dumps([self.name, self.number, name])
         row = {"offset": offset, "topic_id": self.topic.id, "moved_us": int(time.time() * 1e6)}
         write_row(self.cluster, table, key, None if offset is None else row, f"writing to topic {table}")
