@@ -110,9 +110,8 @@ _places: list[Path] = []  # the files and directories of tests that run exhausti
 
 def learn(config: pytest.Config) -> None:
     """Comes before any file of tests is imported."""
-    if not hasattr(config, "workerinput"):  # pytest-xdist hands its workers the options, and the names of all tests
-        all_are_asked_for = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-        config.option.slow |= not all_are_asked_for or config.option.changed or config.option.exhaustive
+    all_are_asked_for = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    config.option.slow |= not all_are_asked_for or config.option.changed or config.option.exhaustive
     if config.getoption("--exhaustive"):
         _places[:] = [ROOT]
     elif config.getoption("--changed"):
