@@ -1,4 +1,4 @@
-"""The one place that decides which tests `make test` leaves out, so that it takes ten minutes.
+"""The one place that decides which tests `make test` leaves out, so that it takes a quarter of an hour at most.
 
 What takes minutes is SLOW: it runs with --slow, and where tests are named. What takes hours has the marker `exhaustive`. With
 --changed, as in `.ci/run`, what is slow runs, and the exhaustive tests of the code that has changed. With --exhaustive, as in
@@ -20,27 +20,35 @@ ALL = "run also what takes minutes or hours: every kill, every state of the mode
 CHANGED = "run also what takes minutes, and of what takes hours the tests that belong to the code that this branch has changed"
 LIMIT_SECONDS = 1_800  # for each exhaustive test, against hanging; the limit of pyproject.toml is too short for some
 ROOT = Path(__file__).resolve().parents[1]
-# Nearly all of it starts a Java virtual machine or a secured cluster, makes every call fail at every moment, or runs a program
-# of the manual.
+# Nearly all of it starts a Java virtual machine or a secured cluster, stops calls at every moment, damages every byte, or runs
+# a program of the manual.
 SLOW = [
+    "tests/behaviour/test_hostile_files.py",
     "tests/cli/test_console.py",
     "tests/cli/test_console_browser.py",
     "tests/cli/test_demo.py",
+    "tests/crash/test_damage.py",
+    "tests/crash/test_repair_kills.py",
+    "tests/crash/test_torture.py",
     "tests/docs/test_examples.py",
     "tests/docs/test_layout.py",
     "tests/docs/test_pages.py",
     "tests/faults/test_calls.py",
+    "tests/faults/test_failed_sync.py",
     "tests/faults/test_interrupted_reading.py",
+    "tests/faults/test_one_at_a_time.py",
     "tests/faults/test_power_loss.py",
     "tests/faults/test_starved.py",
     "tests/installed",
     "tests/kafka/test_broker_faults.py",
     "tests/kafka/test_clients.py",
     "tests/kafka/test_cluster.py",
+    "tests/kafka/test_command.py",
     "tests/kafka/test_command_topics.py",
     "tests/kafka/test_idle_connections.py",
     "tests/kafka/test_kills.py",
     "tests/kafka/test_leaderless.py",
+    "tests/kafka/test_letters.py",
     "tests/kafka/test_logins.py",
     "tests/kafka/test_many_processes.py",
     "tests/kafka/test_memory.py",
@@ -55,6 +63,13 @@ SLOW = [
     "tests/kafka/test_topology.py",
     "tests/kafka/test_torture.py",
     "tests/kafka/test_unlucky_moments.py",
+    "tests/libjlog/test_damage.py",
+    "tests/libjlog/test_resume.py",
+    "tests/processes/test_attachments.py",
+    "tests/processes/test_leaks.py",
+    "tests/property/test_arrow.py",
+    "tests/property/test_journal_model.py",
+    "tests/property/test_pushing.py",
     "tests/spark/pipeline",
     "tests/spark/tables",
     "tests/spark/test_archives.py",
@@ -65,9 +80,11 @@ SLOW = [
     "tests/spark/test_faults.py",
     "tests/spark/test_pages.py",
     "tests/spark/test_sink_faults.py",
+    "tests/spark/test_stream.py",
     "tests/spark/writing/test_exactly_once.py",
     "tests/spark/writing/test_ledger.py",
     "tests/spark/writing/test_restores.py",
+    "tests/spark/writing/test_rows.py",
     "tests/weekly",
 ]
 # The exhaustive tests of each part of the code, as far as they take ten minutes together. A changed file of tests runs its own.
