@@ -62,7 +62,7 @@ pyspark: .venv/.packages
 kafka: ## a small Kafka broker to try things on, until Ctrl-C; needs Java and Maven
 	@tools/kafka-broker $(ARGS)
 
-test: ready ## runs the tests; ARGS='-k torn' are pytest's arguments, ARGS=--slow runs what takes minutes too
+test: ready ## runs the tests; ARGS='-k torn' are pytest's arguments, ARGS=--slow runs those too that take minutes
 	$(step) --show "the tests" $(test) -m pytest -n auto --dist loadgroup $(ARGS)
 
 test-all: ready ## runs those tests too that take long: every kill, every state of the models; ARGS as for test

@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    return None if config.option.slow else "without what takes minutes; --slow runs it too"
+    return None if config.option.slow else "the tests that take minutes are left out; --slow runs them too"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,8 +1,8 @@
 """The one place that decides which tests `make test` leaves out, so that it takes a quarter of an hour at most.
 
-What takes minutes is SLOW: it runs with --slow, and where tests are named. What takes hours has the marker `exhaustive`. With
---changed, as in `.ci/run`, what is slow runs, and the exhaustive tests of the code that has changed. With --exhaustive, as in
-`make test-all`, all runs.
+The files in SLOW take minutes. They run with --slow, and where tests are named. The tests with the marker `exhaustive` take
+hours. With --changed, which `.ci/run` gives, the slow files run, and the exhaustive tests of the code that has changed. With
+--exhaustive, which `make test-all` gives, all tests run.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-SLOW_TOO = "run also what takes minutes"
-ALL = "run also what takes minutes or hours: every kill, every state of the models, every moment of a power loss"
-CHANGED = "run also what takes minutes, and of what takes hours the tests that belong to the code that this branch has changed"
+SLOW_TOO = "run also the tests that take minutes"
+ALL = "run also the tests that take minutes or hours: every kill, every state of the models, every moment of a power loss"
+CHANGED = "run also the tests that take minutes, and of those that take hours the ones of the code that this branch has changed"
 LIMIT_SECONDS = 1_800  # for each exhaustive test, against hanging; the limit of pyproject.toml is too short for some
 ROOT = Path(__file__).resolve().parents[1]
-# Nearly all of it starts a Java virtual machine or a secured cluster, stops calls at every moment, damages every byte, or runs
-# a program of the manual.
+# Nearly all of these start a Java virtual machine or a secured cluster, stop calls at every moment, damage every byte, or run
+# the programs of the manual.
 SLOW = [
     "tests/behaviour/test_hostile_files.py",
     "tests/cli/test_console.py",
@@ -158,7 +158,7 @@ def changed_files(root: Path = ROOT) -> list[str]:
 
 
 def is_left_out(config: pytest.Config, path: Path) -> bool:
-    """Returns whether this file or directory is not even imported."""
+    """Returns whether this run passes over the file or directory."""
     return not config.option.slow and any(path == ROOT / name for name in SLOW)
 
 

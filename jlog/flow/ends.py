@@ -147,7 +147,7 @@ class Retry(JournalError):
 
 
 class Undecided(Retry):
-    """The codec could not ask a service what a record holds."""
+    """The codec cannot reach the service that it needs to decode a record."""
 
 
 class Unsettled(Retry):

@@ -82,7 +82,6 @@ class Flow:
         self._left_out: list[str] = []  # those in the open transaction
         self._end: End | None = None  # where the open transaction ends, at a refused record
         self._in_function = False
-        self._of_caller: Exception | None = None  # the error of on_commit()
         self._free_at = 0.0  # time when the rate allows the next record
         self._moved_at = time.monotonic()
         self._retry_after = RETRY_SECONDS[0]
@@ -183,21 +182,23 @@ class Flow:
             self._ensure_open()
             moved = self._fill(timeout)
             source_positions = self.source.source_positions()
-            if moved or (difference(self._committed, source_positions) and self._is_idle()):
+            commits = moved > 0 or bool(difference(self._committed, source_positions) and self._is_idle())
+            if commits:
                 self._commit(source_positions)
             elif self._end is None:
                 self.sink.look()
-            self._tell_problem()
-            if self._end is not None:
-                raise self._refusal(self._end)
-            return moved
         except Refused as error:
             self._give_up(error)
+            return 0
         except Retry as error:
-            if error is self._of_caller:
-                raise
             self._try_again(error)
-        return 0
+            return 0
+        if commits:
+            self._options.on_commit(self._pending[0])
+        self._tell_problem()
+        if self._end is not None:
+            raise self._refusal(self._end)
+        return moved
 
     def _tell_problem(self) -> None:
         problem = self.source.problem or self.sink.problem
@@ -348,11 +349,6 @@ class Flow:
         self._limit = min(2 * self._limit, self.sink.transaction_records)
         self._retry_after = RETRY_SECONDS[0]
         self._moved_at = time.monotonic()
-        try:
-            self._options.on_commit(self._pending[0])
-        except Retry as error:
-            self._of_caller = error
-            raise
 
     # --- Errors -----------------------------------------------------------------------------------------------------
 

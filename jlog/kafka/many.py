@@ -148,7 +148,7 @@ class Mirrors:
         return self._until_end or bool(self.failures and not self._waiting)
 
     def _say_once(self, where: str, text: str) -> None:
-        """Says what is true of a part of a table, which others of its parts do not change."""
+        """Says a line about a table once, such as the one that names a pattern that matches nothing."""
         if (where, text) not in self._said_once:
             self._said_once.add((where, text))
             self._on_event(f"{where}: {text}")

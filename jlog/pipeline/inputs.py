@@ -209,7 +209,7 @@ def check_bounds(start: str | None, until: str | None, sources: Sequence[str]) -
 
 
 def _on_all_cores(spark: SparkSession, reader: DataStreamReader) -> DataStreamReader:
-    """Has a large batch use all of a cluster's cores. On this machine the size of a partition counts."""
+    """Lets a large batch use all of a cluster's cores. On this machine the size of a partition counts."""
     context = spark.sparkContext
     is_here = str(context.master).startswith("local")
     return reader if is_here else reader.option("minPartitions", str(context.defaultParallelism))

@@ -27,7 +27,7 @@ EMPTY_SEGMENT_BYTES = SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES
 @dataclass(frozen=True)
 class RepairStep:
     """One step of a repair. `file` is a name in the journal's directory; `text` says what is done, None where no user needs to
-    know. `act` does it: a method of Applier, which gets the file's path."""
+    know. `act` takes the step: a method of Applier, which gets the file's path."""
 
     file: str
     text: str | None

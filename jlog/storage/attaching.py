@@ -23,7 +23,7 @@ def attached(path: str, deadline: Deadline = NEVER) -> Attached:
 
 
 def sync_up_to(path: str, sequence: int, deadline: Deadline = NEVER) -> None:
-    """Makes the records before this sequence durable, before anybody is told of them."""
+    """Makes the records before this sequence durable. A caller that hands on a position does so first."""
     with attached(path, deadline) as attachment:
         if attachment.durable_end < sequence:
             attachment.sync(deadline)

@@ -60,8 +60,8 @@ def opened_alone(path: str, deadline: Deadline, *, make: bool = False) -> Iterat
 
 
 def refuse_writers(path: str, lock_file: LockFile, before: str) -> None:
-    """Raises JournalLocked while a process writes to the journal. The caller has the open lock. before: what it is about to
-    do."""
+    """Raises JournalLocked while a process writes to the journal. The caller has the open lock. before: the step that the
+    caller is about to take, for the error."""
     if lock_file.is_held(*OWNERS):
         raise JournalLocked(f"{path} is open for writing{lock_file.holders(*OWNERS)}; close its writers before {before}")
     check_alone(path)

@@ -241,7 +241,7 @@ def sync_file(path: str) -> None:
 
 
 def sync_files(paths: Iterable[str], *, missing_ok: bool = False) -> None:
-    """Does so for each of these. missing_ok: leaves out those that are not there."""
+    """Syncs each of these files, as sync_file() does. missing_ok: files that do not exist are left out."""
     for path in paths:
         with suppress(FileNotFoundError) if missing_ok else nullcontext():
             sync_file(path)

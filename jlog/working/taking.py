@@ -16,7 +16,7 @@ AnyTask = TypeVar("AnyTask")
 
 
 class Taking(Generic[AnyTask]):
-    """What a worker does with its take()."""
+    """The calls of a worker that are made of its take(), and stop()."""
 
     _source: Any  # with the calls of TaskSource that AsyncTakes and Run make
     _pid: int  # of the process that has opened the worker

@@ -90,7 +90,7 @@ cdef int check_error(int error, path) except -1:
 
 
 cdef int64_t check_result(int64_t result, path) except -1:
-    """Returns the result of a call that returns -errno if it fails. Then raises the OSError of that."""
+    """Returns the result of a call, or raises the OSError of a negative one, which is -errno."""
     if result < 0:
         check_error(<int> -result, path)
     return result

@@ -33,7 +33,7 @@ def ensure_table(cluster: Cluster, name: str, replication_factor: int | None) ->
 
 def write_row(cluster: Cluster, name: str, key: str, row: object, what: str) -> None:
     """Writes the row into the table, outside of any transaction, and returns when the brokers have it. row: None removes it.
-    what: is being done, for an error."""
+    what: the purpose, for an error."""
     failed: list[Any] = []
     value = None if row is None else json.dumps(row).encode()
     with told(what, cluster.settings, f"Write on topic {name}"):
