@@ -203,6 +203,10 @@ def read_records(reader: jlog.Reader) -> int:
     return done
 
 
+def keep_records(reader: jlog.Reader) -> int:
+    return len(list(reader))
+
+
 def read_batches(reader: jlog.Reader) -> int:
     done = 0
     while batch := reader.read():
@@ -226,6 +230,7 @@ CONTESTS = [
     Contest("lz4", compressed),
     Contest("durable-processes", durable_processes),
     Contest("records", partial(reading, "for record in reader", read_records)),
+    Contest("kept-records", partial(reading, "list(reader)", keep_records)),
     Contest("batches", partial(reading, "reader.read(), batch.values()", read_batches)),
     Contest("arrow", partial(reading, "reader.read(), batch.to_arrow()", read_arrow)),
     Contest("extend-100", extend_100),

@@ -6,11 +6,11 @@ from jlog._core.records.columns cimport Batch
 from jlog._core.format.format cimport jlog_record
 
 cdef class Record:
-    cdef readonly object value
+    cdef readonly bytes value
     cdef readonly uint64_t sequence
     cdef readonly int64_t timestamp_us
-    cdef readonly object key
-    cdef object raw_headers
+    cdef readonly bytes key
+    cdef bytes raw_headers
 
 cdef inline int fill_record(Record made, const jlog_record *record, uint64_t sequence) except -1:
     """Copies what was decoded to a new Record."""

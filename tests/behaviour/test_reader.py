@@ -1,5 +1,6 @@
 """Reading: where it starts, what it hands out, and how far."""
 
+import gc
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -127,6 +128,13 @@ def test_a_record_outlives_its_segment_and_its_reader(writer, path):
     jlog.Journal(path).clean()
     assert [record.value for record in kept] == written
     assert kept[0].headers == []
+
+
+def test_a_record_that_is_kept_costs_the_garbage_collector_nothing(writer, path):
+    writer.append(b"value", key=b"key", headers=[("name", b"header")])
+    with jlog.Reader(path, start="begin") as reader:
+        (record,) = reader
+        assert not gc.is_tracked(record)
 
 
 def test_a_record_cannot_be_changed_or_made(writer, path):

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CONTESTS = [
     *("append", "extend", "processes", "precommit-0", "lz4", "durable", "values", "records", "batches", "arrow"),
-    *("extend-lz4", "append-keys", "extend-keys", "extend-arrow", "record-batches", "to-arrow", "count"),
+    *("extend-lz4", "append-keys", "extend-keys", "extend-arrow", "record-batches", "to-arrow", "count", "kept-records"),
 ]
 
 
