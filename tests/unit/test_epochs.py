@@ -17,7 +17,7 @@ def test_a_position_needs_a_uuid_an_epoch_and_a_sequence():
     with pytest.raises(TypeError):
         ForeignPosition(UUID.hex(), sequence=3)
     for uuid, epoch, sequence in (("", 1, 3), (UUID.hex(), None, 3), (UUID.hex(), 1 << 64, 3), (UUID.hex(), 1, -1)):
-        with pytest.raises(ValueError, match="uuid is not|epoch is not|sequence is not"):
+        with pytest.raises(ValueError, match=r"uuid is not|epoch is not|sequence is not"):
             ForeignPosition(uuid, epoch, sequence)
 
 
