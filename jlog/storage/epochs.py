@@ -43,6 +43,12 @@ class ForeignPosition:
         return cls(meta.uuid.hex(), begun[-1] if begun else meta.epochs[0][0], sequence)
 
     @classmethod
+    def of_number(cls, meta: Meta, sequence: int) -> ForeignPosition:
+        """Returns the position that an earlier version of jlog stored as a plain number. Its epoch is not known. It counts as
+        one of the epoch before the present one, so it says nothing of records that were appended in the present one."""
+        return cls(meta.uuid.hex(), meta.epochs[max(0, len(meta.epochs) - 2)][0], sequence)
+
+    @classmethod
     def parse(cls, text: str) -> ForeignPosition:
         """Returns the position that str() has given this text. Raises ValueError for another text."""
         try:

@@ -9,6 +9,8 @@ from jlog._core.system.lock import Deadline, Mutex
 from jlog._core.work.task import Task, TaskHolder
 from jlog._core.work.window import REJECTING_BYTE
 from jlog.errors import JournalError
+from jlog.storage.epochs import ForeignPosition
+from jlog.storage.meta import Meta, MetaReader
 from jlog.storage.state import state_of
 from jlog.working.shared_subscriber import SharedSubscriber
 from jlog.writer import Writer
@@ -18,19 +20,25 @@ REASON, ATTEMPTS, JOURNAL, SUBSCRIBER, SEQUENCE = (
 )
 HEADERS = (REASON, ATTEMPTS, JOURNAL, SUBSCRIBER, SEQUENCE)
 REASON_BYTES = 1_000
+KEPT = 16  # letters that the state names before it is looked which of their records are finished: the window is large
 
 
 class DeadLetters:
-    """Writes dead letters, one rejecting worker after the other. The journal's state names the last letters: those whose
-    records may be unfinished. A worker that was killed between the letter and the finish leaves a record with a letter. After
-    a rewind a record may be rejected anew, and gets another letter."""
+    """Writes dead letters, one rejecting worker after the other. The journal's state names the last letters, by the positions
+    after their records: those whose records may be unfinished. A worker that was killed between the letter and the finish
+    leaves a record with a letter. After a rewind a record may be rejected anew, and gets another letter. A restored backup of
+    the worked journal gives numbers out again, which are in another epoch."""
 
     def __init__(self, subscriber: SharedSubscriber, journal: str, uuid: bytes, lock_timeout: float | None) -> None:
         self._subscriber, self._journal, self._lock_timeout = subscriber, journal, lock_timeout
         self._key = f"jlog.work:{uuid.hex()}:{subscriber.name}".encode()
+        self._meta = MetaReader(
+            journal
+        )  # the first writer of a restored backup may begin the epoch after this worker was opened
         self._mutex = Mutex(subscriber.lock_file.path)
         self._writer: Writer | None = None
-        self._stored: list[int] = []  # what the state says, as long as the letters' journal ends at `_end`
+        self._rewinds = 0  # what the state says, as long as the letters' journal ends at `_end`
+        self._stored: list[str] = []
         self._end = -1
 
     def reject(self, holder: TaskHolder, task: Task, reason: str, deadline: Deadline) -> None:
@@ -53,15 +61,14 @@ class DeadLetters:
         assert path is not None
         if self._writer is None:
             self._writer = Writer(path, lock_timeout=self._lock_timeout)
-        rewinds = self._subscriber.rewinds
-        stored = self._stored
+        meta = self._meta.read()
         if self._writer.next_sequence != self._end:  # state_of() reads all of the open segment
-            stored = json.loads(state_of(path).get(self._key, b"[0]"))
-        if stored[0] != rewinds:
-            stored = [rewinds]  # those letters are of records that may be rejected anew
-        if task.sequence not in stored[1:]:
-            unfinished = {entry[0] for entry in self._subscriber.window.snapshot()[2]}
-            kept = [rewinds, task.sequence, *(sequence for sequence in stored[1:] if sequence in unfinished)]
+            self._rewinds, self._stored = _letters_in(state_of(path).get(self._key, b"[0]"), meta)
+        if self._rewinds != self._subscriber.rewinds:  # those letters are of records that may be rejected anew
+            self._rewinds, self._stored = self._subscriber.rewinds, []
+        position = str(ForeignPosition.of(meta, task.sequence + 1))
+        if position not in self._stored:
+            kept = [*self._without_finished(meta), position]
             own = [header for header in task.headers if header[0] not in HEADERS]
             about = [
                 (REASON, reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore").encode()),
@@ -70,11 +77,29 @@ class DeadLetters:
                 (SUBSCRIBER, self._subscriber.name.encode()),
                 (SEQUENCE, str(task.sequence).encode()),
             ]
-            state = {self._key: json.dumps(kept).encode()}
+            state = {self._key: json.dumps([self._rewinds, *kept]).encode()}
             self._end = 1 + self._writer.extend([task.value], [task.key], [[*own, *about]], [task.timestamp_us], state=state)
             self._stored = kept
         self._writer.sync()
 
+    def _without_finished(self, meta: Meta) -> list[str]:
+        """Returns the letters that the state names, at times without those whose records are finished."""
+        if len(self._stored) < KEPT or len(self._stored) & (len(self._stored) - 1):
+            return self._stored
+        unfinished = {str(ForeignPosition.of(meta, entry[0] + 1)) for entry in self._subscriber.window.snapshot()[2]}
+        return [position for position in self._stored if position in unfinished]
+
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+def _letters_in(state: bytes, meta: Meta) -> tuple[int, list[str]]:
+    """Returns what the state says: how often the position was moved back before these letters, and the positions after their
+    records. Earlier versions of jlog have stored the sequences of the records."""
+    rewinds, *found = json.loads(state)
+    positions = [one for one in found if isinstance(one, str)]
+    numbers = [
+        one for one in found if isinstance(one, int) and ForeignPosition.of_number(meta, one + 1).shared_with(meta).end > one
+    ]
+    return rewinds, [*positions, *(str(ForeignPosition.of(meta, number + 1)) for number in numbers)]

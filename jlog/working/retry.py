@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from jlog.errors import JournalError
 from jlog.reading.reader import Reader
 from jlog.record import Record
-from jlog.storage.meta import read_meta
+from jlog.storage.epochs import ForeignPosition
+from jlog.storage.meta import Meta, read_meta
 from jlog.storage.state import state_of
 from jlog.system.filesystem import journal_path
 from jlog.working.dead_letters import HEADERS, JOURNAL
@@ -24,11 +25,11 @@ def retry(dead: str | os.PathLike[str], journal: str | os.PathLike[str] | None =
     The position goes into the state of the journal, together with the records. So a retry that is killed anywhere may be made
     again, and appends no letter twice.
     """
-    key = f"jlog.{SUBSCRIBER}:{read_meta(journal_path(dead)).uuid.hex()}".encode()
-    with Reader(dead, SUBSCRIBER) as reader:
+    path = journal_path(dead)
+    with Reader(path, SUBSCRIBER) as reader:
         count = 0
         for target, letters in _by_target(reader, journal):
-            count += _append(target, key, letters)
+            count += _append(target, read_meta(path), letters)
             reader.commit(letters[-1].sequence + 1, durable=True)
         return count
 
@@ -57,8 +58,13 @@ def _journal_of(letter: Record) -> str:
     return os.fsdecode(path)
 
 
-def _append(target: str, key: bytes, letters: list[Record]) -> int:
-    after = int(state_of(journal_path(target)).get(key, b"0"))  # raises where there is no journal: none is created here
+def _append(target: str, dead: Meta, letters: list[Record]) -> int:
+    """Appends those of the letters that the target's state does not name. dead: of the letters' journal, read after them. Where
+    that was restored from a backup, the state is of letters that are lost."""
+    key = f"jlog.{SUBSCRIBER}:{dead.uuid.hex()}".encode()
+    stored = state_of(journal_path(target)).get(key, b"0").decode()  # raises where there is no journal: none is created here
+    position = ForeignPosition.of_number(dead, int(stored)) if stored.isdecimal() else ForeignPosition.parse(stored)
+    after = position.shared_with(dead).end
     left = [letter for letter in letters if letter.sequence >= after]
     if left:
         with Writer(target) as writer:
@@ -67,7 +73,7 @@ def _append(target: str, key: bytes, letters: list[Record]) -> int:
                 [letter.key for letter in left],
                 [[header for header in letter.headers if header[0] not in HEADERS] for letter in left],
                 [letter.timestamp_us for letter in left],
-                state={key: b"%d" % (left[-1].sequence + 1)},
+                state={key: str(ForeignPosition.of(dead, left[-1].sequence + 1)).encode()},
             )
             writer.sync()
     return len(left)
