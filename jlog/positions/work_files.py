@@ -20,7 +20,7 @@ from jlog.errors import CorruptJournal
 from jlog.storage.meta import Meta, checked_body, parse_json, whole_number
 from jlog.system.files import Directory, read_small, write_whole
 
-VERSION = 1
+VERSION = 2
 BYTES_MAX = 1 << 30
 WINDOW_DEFAULT = 65_536
 WINDOW_MAX = 1 << 24
@@ -43,8 +43,8 @@ class WorkOptions:
 @dataclass(frozen=True)
 class DurableCopy:
     """What the file of a shared subscriber holds. Without `next_sequence` everything from the committed position on is
-    unfinished. Else every record before it is finished that is not in `unfinished`: [sequence, hash of the key, attempts] of
-    each. `rewinds` counts how often the position was moved back."""
+    unfinished. Else every record before it is finished that is not in `unfinished`: [sequence, hash of the key, attempts,
+    failures] of each. `rewinds` counts how often the position was moved back."""
 
     options: WorkOptions = WorkOptions()
     next_sequence: int | None = None
@@ -84,10 +84,15 @@ def read(path: str, meta: Meta, name: str) -> DurableCopy | None:
         if fields["uuid"] != meta.uuid.hex() or not original or fields["next_sequence"] is None:
             return copy
         following = whole_number(fields, "next_sequence", 0, NUMBER_MAX)
-        unfinished = [[int(number) for number in entry] for entry in fields["unfinished"]]
+        unfinished = [_unfinished(*entry) for entry in fields["unfinished"]]
         return replace(copy, next_sequence=following, unfinished=unfinished)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptJournal(file, begin, f"its content is not valid: {error}") from None
+
+
+def _unfinished(sequence: int, key_hash: int, attempts: int, failures: int | None = None) -> list[int]:
+    """Returns an entry of `unfinished`. In version 1 each attempt but the last one was a failure."""
+    return [int(sequence), int(key_hash), int(attempts), max(attempts - 1, 0) if failures is None else int(failures)]
 
 
 def write(path: str, meta: Meta, name: str, copy: DurableCopy) -> None:

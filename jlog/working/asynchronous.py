@@ -113,7 +113,8 @@ class AsyncTakes:
             tasks = await self.take(1, timeout)
             if not tasks:
                 return
-            yield tasks[0]
+            tasks[0].begin()
+            yield tasks.pop()
 
 
 def give_back(tasks: list[Task]) -> None:

@@ -72,7 +72,7 @@ class DeadLetters:
             own = [header for header in task.headers if header[0] not in HEADERS]
             about = [
                 (REASON, reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore").encode()),
-                (ATTEMPTS, str(task.attempts_made).encode()),
+                (ATTEMPTS, str(task.attempt).encode()),
                 (JOURNAL, self._journal.encode("utf-8", "surrogateescape")),
                 (SUBSCRIBER, self._subscriber.name.encode()),
                 (SEQUENCE, str(task.sequence).encode()),

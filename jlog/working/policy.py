@@ -99,9 +99,7 @@ class TaskPolicy:
             self._letters.reject(holder, task, reason, self.deadline())
             self.sync_finishes()
             return
-        warn(
-            self._path, f"record {task.sequence} was rejected after {task.attempts_made} attempts", reason or "no reason given"
-        )
+        warn(self._path, f"record {task.sequence} was rejected after {task.attempt} attempts", reason or "no reason given")
         holder.count_rejection(task)
 
     def reject_exhausted(self, holder: TaskHolder, task: Task) -> None:

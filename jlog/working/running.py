@@ -97,11 +97,7 @@ class Run:
                 self._changed.notify_all()
 
     def _next(self) -> Task | None:
-        """Takes a task. A record whose worker died waits for a worker that has nothing else, so that threads let it come."""
         while not self._source.stopped:
-            with self._changed:
-                while self._held and self._source.suspects() and not self._source.stopped:
-                    self._changed.wait()
             try:
                 tasks = self._source.take(1, NEVER)
             except PositionLost as error:
@@ -116,6 +112,7 @@ class Run:
     def _do(self, task: Task) -> None:
         try:
             try:
+                task.begin()
                 found = self._handle(task)
             except Exception as error:  # noqa: BLE001
                 _log.warning("%s: record %d failed in attempt %d", self._path, task.sequence, task.attempt, exc_info=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from jlog.system.arguments import check_count, check_timeout
 
@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from jlog.working.asynchronous import AsyncTakes
     from jlog.working.running import Run
 
-AnyTask = TypeVar("AnyTask")
+
+class Begun(Protocol):
+    def begin(self) -> None: ...
+
+
+AnyTask = TypeVar("AnyTask", bound=Begun)
 
 
 class Taking(Generic[AnyTask]):
@@ -41,7 +46,8 @@ class Taking(Generic[AnyTask]):
             tasks = self.take(1, timeout)
             if not tasks:
                 return
-            yield tasks[0]
+            tasks[0].begin()
+            yield tasks.pop()  # this frame keeps no reference to a task that the program has dropped
 
     def __iter__(self) -> Iterator[AnyTask]:
         return self.tasks()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from collections.abc import Iterable
 from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
+from weakref import WeakSet
 
 from jlog._core.read.cursor import Cursor
 from jlog._core.system.lock import NEVER, Deadline
@@ -42,6 +45,25 @@ class Tasks(TaskSource):
         except BaseException as error:
             self.untold(error)
             raise
+
+
+_sources: WeakSet[Tasks] = WeakSet()
+_children: set[int] = set()  # processes of multiprocessing, which call _leave() as they end: they do nothing that atexit knows
+
+
+@atexit.register
+def _leave() -> None:
+    """A program that ends without a close() has not failed at what its workers hold."""
+    for source in list(_sources):
+        source.window.leave()
+
+
+def _let_leave(source: Tasks) -> None:
+    _sources.add(source)
+    finalizers = sys.modules.get("multiprocessing.util")
+    if finalizers is not None and os.getpid() not in _children:
+        _children.add(os.getpid())
+        finalizers.Finalize(None, _leave, exitpriority=0)
 
 
 class Worker(Taking[Task]):
@@ -109,6 +131,7 @@ class Worker(Taking[Task]):
             self._policy = TaskPolicy(journal, self._subscriber, decoder, self._lock_timeout)
             self._source = Tasks(self._subscriber.window, journal.cursor, again, self._policy, lease)
             self._source.begin()
+            _let_leave(self._source)
         except BaseException:
             self._subscriber.close()
             raise

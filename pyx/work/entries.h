@@ -16,7 +16,7 @@
 #include "system/failpoint.h"
 
 #define JLOG_WINDOW_MAGIC "JLOGWORK"
-#define JLOG_WINDOW_LAYOUT 1u
+#define JLOG_WINDOW_LAYOUT 2u
 #define JLOG_ENTRIES_HEADER_BYTES 20480u                  /* the entries begin here */
 #define JLOG_WINDOW_SLOTS_OFFSET 4096u
 #define JLOG_WORKERS_MAX 1024u                           /* this many workers may share a subscriber at once */
@@ -30,11 +30,17 @@ struct jlog_entry {
     uint64_t number;                                     /* the record's sequence + 1; storing 0 finishes the record */
     int64_t until_us;                                    /* CLOCK_BOOTTIME: end of the delay or of the lease; 0: none */
     uint64_t stamp;                                      /* different for each handing out */
-    uint32_t owner;                                      /* worker slot + 1; 0: nobody has it */
-    uint32_t attempts;
+    union {
+        struct {
+            uint32_t owner;                              /* worker slot + 1; 0: nobody has it */
+            uint32_t failures;
+        };
+        uint64_t standing;                               /* both: one store counts a failure and ends its handing out */
+    };
+    uint32_t attempts;                                   /* how often it was handed out, and not given back by its worker */
     uint32_t key_hash;                                   /* 0: it waits for no other record */
-    uint16_t deaths;                                     /* how many workers died with it */
-    uint16_t is_suspect;                                 /* its last attempt ended with its worker's death */
+    uint32_t begun;                                      /* the stamp's low half: it is in work; the complement: it was dropped */
+    uint32_t deaths;                                     /* failures that were its worker's death */
 
     /* Derived. */
     uint32_t earlier, later;                             /* the unfinished records before and after it */
@@ -49,7 +55,7 @@ struct jlog_entry {
 struct jlog_worker_slot {
     uint64_t pid;
     uint32_t taken;                                      /* derived: records that it has */
-    uint32_t alone;                                      /* not 0: it has one suspect, and gets nothing beside it */
+    uint32_t left;                                       /* not 0: it has ended by itself, and what it has did not fail */
 };
 
 struct jlog_queue {
@@ -82,7 +88,7 @@ struct jlog_window {
     uint64_t finishes;                                   /* finished records, since the window was created */
     uint64_t synced;                                     /* `finishes` when the last durable copy began */
     uint64_t takes;
-    uint64_t failures;
+    uint64_t failures;                                   /* nacks, and leases that were taken over */
     uint64_t rejections;
     uint64_t deaths;
     uint32_t capacity;                                   /* entries that the file has room for */
@@ -92,8 +98,7 @@ struct jlog_window {
     uint32_t used, taken, delayed;
     uint32_t first, last;                                /* the unfinished records, by sequence */
     uint32_t free;
-    struct jlog_queue ready, suspects;
-    uint32_t suspect_count;
+    struct jlog_queue ready;
     uint32_t heap_count;
 
     uint32_t bell __attribute__((aligned(64)));          /* futex of sleeping workers */
@@ -105,7 +110,7 @@ struct jlog_window {
     struct jlog_worker_slot slots[JLOG_WORKERS_MAX] __attribute__((aligned(JLOG_WINDOW_SLOTS_OFFSET)));
 };
 
-_Static_assert(sizeof(struct jlog_entry) == 72, "entry");
+_Static_assert(sizeof(struct jlog_entry) == 80, "entry");
 _Static_assert(sizeof(struct jlog_window) == JLOG_ENTRIES_HEADER_BYTES, "window");
 
 static inline struct jlog_entry *jlog_entries(struct jlog_window *window)
@@ -127,6 +132,32 @@ static inline struct jlog_entry *jlog_entry_at(struct jlog_window *window, uint3
 static inline struct jlog_worker_slot *jlog_slot_of(struct jlog_window *window, uint32_t owner)
 {
     return &window->slots[(owner - 1) & (JLOG_WORKERS_MAX - 1)];
+}
+
+/* Stores who has the record and how often it has failed, at once: a worker that is killed has counted a failure and freed the
+ * record, or neither. */
+static inline void jlog_entry_stand(struct jlog_entry *entry, uint32_t owner, uint32_t failures)
+{
+    const struct jlog_entry next = {.owner = owner, .failures = failures};
+    __atomic_store_n(&entry->standing, next.standing, __ATOMIC_RELEASE);
+}
+
+static inline int jlog_entry_is_begun(const struct jlog_entry *entry)
+{
+    return entry->begun == (uint32_t)entry->stamp;
+}
+
+static inline int jlog_entry_is_dropped(const struct jlog_entry *entry)
+{
+    return entry->begun == ~(uint32_t)entry->stamp;
+}
+
+/* Notes that the record is in work, or was dropped, unless it was handed out again since. Its owner calls it without the lock,
+ * so that one that has lost its lease this very moment may store into the next handing out: a mark of another stamp is none. */
+static inline void jlog_entry_mark(struct jlog_entry *entry, uint32_t owner, uint64_t stamp, uint32_t mark)
+{
+    if (__atomic_load_n(&entry->stamp, __ATOMIC_RELAXED) == stamp && __atomic_load_n(&entry->owner, __ATOMIC_RELAXED) == owner)
+        __atomic_store_n(&entry->begun, mark, __ATOMIC_RELAXED);
 }
 
 /* Returns whether the counts can be right. The capacity is checked beside the file's size. */

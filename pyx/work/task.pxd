@@ -5,6 +5,7 @@ from jlog._core.records.record cimport Record
 from jlog._core.work.window cimport Window, jlog_entry, jlog_taken
 
 cdef enum State:
+    UNREAD
     HELD
     DONE
     LOST
@@ -15,6 +16,8 @@ cdef class Task(Record):
     cdef uint32_t at  # its entry in the window
     cdef int state
     cdef readonly uint32_t attempt
+    cdef readonly uint32_t failures
+    cdef bint is_exhausted  # it has failed too often, and is to be rejected
 
 cdef class TaskHolder:
     cdef readonly Window window
@@ -24,7 +27,11 @@ cdef class TaskHolder:
     cdef uint64_t looked_at  # committed position when it looked last
     cdef uint64_t clean_segment  # the open segment when it looked last
     cdef bint looking  # a thread looks
+    cdef bint dropped  # records of dropped tasks wait to be given back
 
+    cdef void begin(self, uint32_t at, uint64_t stamp) noexcept
+    cdef void drop(self, uint32_t at, uint64_t sequence, uint64_t stamp) noexcept
+    cdef void release_dropped(self) noexcept
     cdef jlog_entry *entry_of(self, Task task) noexcept
     cdef jlog_entry *lock_entry(self, Task task) except? NULL
     cdef lost(self, list tasks)

@@ -1,12 +1,14 @@
 # cython: freelist=64
 """Tasks: records that a worker has taken; and how a worker finishes them, or gives them back."""
 
-from libc.stdint cimport int64_t, uint64_t
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.work.window cimport (
-    JLOG_NO_ENTRY, JLOG_POSITION_STEP, Window, boot_us, jlog_backoff_us, jlog_entry, jlog_entry_finish, jlog_entry_return,
-    jlog_heap_add, jlog_heap_remove, jlog_taken, jlog_window, jlog_window_held, jlog_window_oldest, jlog_window_ring)
+    JLOG_NO_ENTRY, JLOG_POSITION_STEP, Window, boot_us, jlog_backoff_us, jlog_entry, jlog_entry_at, jlog_entry_drop,
+    jlog_entry_finish, jlog_entry_is_dropped, jlog_entry_mark, jlog_entry_return, jlog_heap_add, jlog_heap_remove, jlog_taken,
+    jlog_window, jlog_window_held, jlog_window_oldest, jlog_window_ring)
 
 from jlog.errors import JournalError, LeaseLost
 from jlog.system.arguments import SECONDS_MAX, check_seconds
@@ -15,8 +17,26 @@ cdef enum:
     AT_ONCE = 1024  # records finished with the lock taken once
     RETRY_US = 1_000_000  # a record that cannot be read, or rejected, is tried again after so long
 
+
+@cython.no_gc_clear  # __dealloc__ needs the holder
 cdef class Task(Record):
-    """A record that this worker has taken, and that no other one gets while it lives and the lease runs."""
+    """A record that this worker has taken, and that no other one gets while it lives and the lease runs. One that the program
+    has neither finished nor given back, and has no reference to any more, is given back without a failure.
+
+    attempt: how often the record was handed out, with this time: 1, 2, …
+    failures: how often it has failed before: by a nack, an exception, a lease that was taken over, or the death of a worker
+        that had it in work.
+    """
+
+    def __dealloc__(self):
+        if self.state == HELD and self.holder is not None:
+            self.holder.drop(self.at, self.sequence, self.stamp)
+
+    def begin(self) -> None:
+        """Notes that the record is in work: if this process dies before the record is finished or given back, that is a failure
+        of it. `with task`, run() and iterations call this. A second call does nothing."""
+        if self.state == HELD:
+            self.holder.begin(self.at, self.stamp)
 
     @property
     def decoded(self):
@@ -31,8 +51,9 @@ cdef class Task(Record):
             self.holder.policy.sync_finishes()
 
     def nack(self, *, delay=None, reason="") -> None:
-        """Gives the record back after a failed attempt, to be handed out again in `delay` seconds; None: after the subscriber's
-        backoff. After the last attempt it is rejected instead, for this reason. Raises LeaseLost as ack() does."""
+        """Gives the record back after a failure, to be handed out again in `delay` seconds; None: after the subscriber's
+        backoff. With the last failure that max_attempts allows it is rejected instead, for this reason. Raises LeaseLost as
+        ack() does."""
         check_reason(reason)
         cdef int64_t delay_us = -1
         if delay is not None:
@@ -51,23 +72,19 @@ cdef class Task(Record):
             self.holder.policy.reject(self.holder, self, reason)
 
     def release(self) -> None:
-        """Gives the record back at once, as if it had not been taken: the attempt does not count."""
+        """Gives the record back at once, as if it had not been taken: neither an attempt nor a failure counts."""
         self.holder.give_back(self, 0, False)
 
     def release_quietly(self) -> None:
         """Does what release() does, if the record is still held."""
         self.holder.give_back_quietly(self)
 
-    @property
-    def attempts_made(self) -> int:
-        """How many attempts the record has had, with this one. It is `attempt` but for a record that has none left."""
-        return self.attempt or self.holder.window.page.max_attempts
-
     def extend(self, lease_seconds) -> None:
         """Lets the lease end in so many seconds from now. Raises LeaseLost as ack() does."""
         self.holder.extend(self, <int64_t> (check_seconds("lease_seconds", lease_seconds, SECONDS_MAX) * 1e6))
 
     def __enter__(self):
+        self.begin()
         return self
 
     def __exit__(self, kind, error, trace):
@@ -94,6 +111,45 @@ cdef class TaskHolder:
 
     policy: a TaskPolicy, which does the rest.
     """
+
+    cdef void begin(self, uint32_t at, uint64_t stamp) noexcept:
+        """Marks a record as in work, without the lock."""
+        cdef Window window = self.window
+        if at < window.capacity and window.owner != 0:
+            jlog_entry_mark(jlog_entry_at(window.page, at), window.owner, stamp, <uint32_t> stamp)
+
+    cdef void drop(self, uint32_t at, uint64_t sequence, uint64_t stamp) noexcept:
+        """Gives back the record of a task that the program has no reference to. Called by a finalizer, at any moment. Where the
+        lock is not free the record is marked, and the next take of this worker gives it back."""
+        cdef Window window = self.window
+        cdef jlog_entry *entry
+        if window is None:  # the garbage collector frees it together with the task, and then everything is given back
+            return
+        if window.lock_at_once():
+            entry = jlog_window_held(window.page, at, sequence, stamp)
+            if entry != NULL and entry.owner == window.owner:
+                jlog_entry_drop(window.page, at)
+            window.unlock()
+        elif at < window.capacity and window.owner != 0 and window.locks.is_open():
+            jlog_entry_mark(jlog_entry_at(window.page, at), window.owner, stamp, ~<uint32_t> stamp)
+            self.dropped = True
+        else:
+            return
+        jlog_window_ring(window.page)
+
+    cdef void release_dropped(self) noexcept:
+        """Gives back the records that drop() has marked. Called with the lock held."""
+        cdef Window window = self.window
+        cdef jlog_entry *entry
+        cdef uint32_t at = window.page.first, later, left = window.capacity
+        self.dropped = False
+        while at != JLOG_NO_ENTRY and left > 0:
+            entry = jlog_entry_at(window.page, at)
+            later = entry.later
+            if entry.owner == window.owner and jlog_entry_is_dropped(entry):
+                jlog_entry_drop(window.page, at)
+            at = later
+            left -= 1
 
     cdef jlog_entry *entry_of(self, Task task) noexcept:
         """Returns the task's entry, or NULL if it is lost. Called with the lock held."""
@@ -135,7 +191,7 @@ cdef class TaskHolder:
         cdef bint rings
         if self.lock_entry(task) == NULL:
             return 0
-        rings = page.used >= page.limit or page.slots[window.owner - 1].alone
+        rings = page.used >= page.limit
         jlog_entry_finish(page, task.at)
         page.rejections += rejected
         task.state = DONE
@@ -150,7 +206,7 @@ cdef class TaskHolder:
     cdef int finished(self, int error, bint rings) except -1:
         """Does what comes after a finish: wakes workers, and lets retention look."""
         cdef jlog_window *page = self.window.page
-        if page.asleep and (rings or page.ready.first != JLOG_NO_ENTRY or page.suspect_count):
+        if page.asleep and (rings or page.ready.first != JLOG_NO_ENTRY):
             jlog_window_ring(page)
         if error != 0:
             raise OSError(error, "the committed position was not written", self.window.locks.path)
@@ -189,7 +245,7 @@ cdef class TaskHolder:
         start = 0
         while start < count:
             window.lock()
-            rings |= page.used >= page.limit or page.slots[window.owner - 1].alone
+            rings |= page.used >= page.limit
             for i in range(start, min(count, start + AT_ONCE)):
                 task = <Task> tasks[i]
                 if task.state == HELD:
@@ -208,7 +264,7 @@ cdef class TaskHolder:
 
     def has_no_attempt_left(self, Task task not None) -> bool:
         self.window.check()
-        return self.window.page.max_attempts != 0 and task.attempt >= self.window.page.max_attempts
+        return self.window.page.max_attempts != 0 and task.failures + 1 >= self.window.page.max_attempts
 
     cdef int give_back(self, Task task, int64_t delay_us, bint failed) except -1:
         """Gives a record back, after a delay; -1: after the backoff."""
@@ -218,13 +274,11 @@ cdef class TaskHolder:
         if entry == NULL:
             return 0
         if delay_us < 0:
-            delay_us = jlog_backoff_us(window.page, entry.attempts)
-        if failed:
-            entry.is_suspect = 0
-            window.page.failures += 1
-        elif entry.attempts and task.attempt:
-            entry.attempts -= 1
-        jlog_entry_return(window.page, task.at, now_us + delay_us if delay_us else 0)
+            delay_us = jlog_backoff_us(window.page, entry.failures + 1)
+        window.page.failures += failed
+        if not failed and not task.is_exhausted:
+            entry.attempts -= entry.attempts > 0
+        jlog_entry_return(window.page, task.at, now_us + delay_us if delay_us else 0, failed)
         task.state = DONE
         window.unlock()
         jlog_window_ring(window.page)
@@ -246,8 +300,8 @@ cdef class TaskHolder:
         window.lock()
         entry = jlog_window_held(window.page, taken.at, taken.sequence, taken.stamp)
         if entry != NULL and entry.owner == window.owner:
-            entry.attempts -= entry.attempts > 0 and taken.attempt > 0
-            jlog_entry_return(window.page, taken.at, now_us + RETRY_US if later else 0)
+            entry.attempts -= entry.attempts > 0 and not taken.is_exhausted
+            jlog_entry_return(window.page, taken.at, now_us + RETRY_US if later else 0, False)
         window.unlock()
         return 0
 
@@ -278,8 +332,8 @@ cdef class TaskHolder:
         return 0
 
     def put_off(self, Task task not None) -> None:
-        """Gives back a record that could not be rejected, to be tried again a second later. Its attempt counts."""
-        self.give_back(task, RETRY_US, task.attempt != 0)
+        """Gives back a record that could not be rejected, to be tried again a second later. Its failure counts."""
+        self.give_back(task, RETRY_US, not task.is_exhausted)
 
     def count_rejection(self, Task task not None) -> None:
         """Finishes a rejected record."""

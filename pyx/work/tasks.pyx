@@ -158,6 +158,10 @@ cdef class TaskSource(TaskHolder):
         cdef Window window = self.window
         cdef int64_t now_us = boot_us()
         cdef Py_ssize_t before
+        if self.dropped:
+            window.lock()
+            self.release_dropped()
+            window.unlock()
         if now_us - window.looked_us >= LOOK_US:
             window.bury_the_dead(now_us)
         while len(tasks) < most:
@@ -169,8 +173,7 @@ cdef class TaskSource(TaskHolder):
         return 0
 
     cdef int take_batch(self, list tasks, Py_ssize_t most, int64_t now_us) except -1:
-        """Takes records that are free again, or else new ones of the loaded block. Returns 0 if nothing else may come: this
-        worker has a suspect, or the window is full."""
+        """Takes records that are free again, or else new ones of the loaded block. Returns 0 if the window is full."""
         cdef jlog_taken taken[BATCH]
         cdef jlog_passage passage
         cdef BlockReader blocks = self.cursor.blocks
@@ -182,11 +185,8 @@ cdef class TaskSource(TaskHolder):
         begin_use(self.cursor)  # a finalizer that runs meanwhile moves the cursor no further
         try:
             window.lock()
-            if page.slots[window.owner - 1].alone == 0:
-                count = jlog_window_take_again(page, window.owner, now_us, lease_end_us, taken, most)
-            if page.slots[window.owner - 1].alone:
-                goes_on = False
-            elif count == 0:
+            count = jlog_window_take_again(page, window.owner, now_us, lease_end_us, taken, most)
+            if count == 0:
                 passage.at, passage.end, passage.sequence = blocks.at, blocks.end, blocks.sequence
                 while True:
                     count = jlog_window_take_new(page, window.owner, lease_end_us, &passage, taken, most)
@@ -210,11 +210,13 @@ cdef class TaskSource(TaskHolder):
             while i < count:
                 failed = i
                 task = self.make_task(&taken[i])
-                if task is not None and task.attempt != 0:
+                if task is not None and not task.is_exhausted:
                     tasks.append(task)  # without memory for it the task is put back
                 i += 1
-                if task is not None and task.attempt == 0:
-                    self.policy.reject_exhausted(self, task)  # which puts it off where that fails
+                if task is not None:
+                    task.state = HELD
+                    if task.is_exhausted:
+                        self.policy.reject_exhausted(self, task)  # which puts it off where that fails
         except BaseException as error:
             while i < count:  # those that it has failed for come later, so that the others are handed out meanwhile
                 if isinstance(error, PositionLost) and taken[i].sequence < error.first_sequence:
@@ -230,16 +232,19 @@ cdef class TaskSource(TaskHolder):
         cdef jlog_record record
         cdef BlockReader blocks = self.cursor.blocks
         cdef Task task = Task.__new__(Task)
-        task.holder, task.stamp, task.at, task.attempt = self, taken.stamp, taken.at, taken.attempt
-        task.sequence = taken.sequence
+        task.holder, task.stamp, task.at, task.sequence = self, taken.stamp, taken.at, taken.sequence
+        task.attempt, task.failures, task.is_exhausted = taken.attempt, taken.failures, taken.is_exhausted
         if taken.record != NULL:
             jlog_decode_record(taken.record, blocks.block_end - taken.record, blocks.base_time_us, &record)
             fill_record(task, &record, taken.sequence)
             return task
-        return task if self.read_again(task) else None
+        if self.read_again(task):
+            return task
+        self.finish_lost(taken)
+        return None
 
     cdef bint read_again(self, Task task) except -1:
-        """Reads the task's record. Returns False, and finishes it, if it is in a gap."""
+        """Reads the task's record. Returns False if it is in a gap."""
         cdef jlog_record record
         cdef BlockReader blocks = self.again.blocks
         cdef bint found = False
@@ -261,7 +266,6 @@ cdef class TaskSource(TaskHolder):
                 self.drop_told(first_kept(error), error)
                 raise
             if blocks.sequence != task.sequence:
-                self.finish(task)
                 return False
             fill_record(task, &record, task.sequence)
             blocks.at += size
@@ -340,16 +344,6 @@ cdef class TaskSource(TaskHolder):
                 waiting.sleep(deadline)
         finally:
             waiting.end()
-
-    def holds(self) -> int:
-        """Returns how many records this worker has."""
-        self.window.check()
-        return self.window.page.slots[self.window.owner - 1].taken
-
-    def suspects(self) -> int:
-        """Returns how many records wait for a worker that has no other."""
-        self.window.check()
-        return self.window.page.suspect_count
 
     def ring(self) -> None:
         """Wakes all threads that wait in take(), so that they look again."""

@@ -18,9 +18,6 @@ static inline void jlog_entry_queue(struct jlog_window *window, uint32_t at)
     if (entry->until_us != 0) {
         window->delayed++;
         jlog_heap_add(window, at);
-    } else if (entry->is_suspect) {
-        window->suspect_count++;
-        jlog_queue_push(window, &window->suspects, at);
     } else {
         jlog_queue_push(window, &window->ready, at);
     }
@@ -35,20 +32,43 @@ static inline void jlog_entry_untake(struct jlog_window *window, uint32_t at)
     if (entry->until_us != 0)
         jlog_heap_remove(window, at);
     window->taken--;
-    if (--slot->taken == 0)
-        slot->alone = 0;
+    slot->taken--;
 }
 
 /* Gives a taken record back, to be handed out again after `until_us`, or at once for 0. */
-static inline void jlog_entry_return(struct jlog_window *window, uint32_t at, int64_t until_us)
+static inline void jlog_entry_return(struct jlog_window *window, uint32_t at, int64_t until_us, int failed)
 {
     struct jlog_entry *entry = jlog_entry_at(window, at);
 
     jlog_entry_untake(window, at);
     entry->until_us = until_us;
     (void)JLOG_FAILPOINT("window.returning");
-    __atomic_store_n(&entry->owner, 0, __ATOMIC_RELEASE);
+    jlog_entry_stand(entry, 0, entry->failures + (failed != 0));
     jlog_entry_queue(window, at);
+}
+
+/* Gives a taken record back at once, as if it had not been handed out. */
+static inline void jlog_entry_release(struct jlog_window *window, uint32_t at)
+{
+    struct jlog_entry *entry = jlog_entry_at(window, at);
+
+    entry->attempts -= entry->attempts > 0;
+    jlog_entry_return(window, at, 0, 0);
+}
+
+/* Gives a taken record back at once, before all that are free already: a list of tasks is dropped from its end on. */
+static inline void jlog_entry_drop(struct jlog_window *window, uint32_t at)
+{
+    struct jlog_entry *entry = jlog_entry_at(window, at);
+
+    jlog_entry_untake(window, at);
+    entry->until_us = 0;
+    entry->attempts -= entry->attempts > 0;
+    jlog_entry_stand(entry, 0, entry->failures);
+    if (window->ready.first == JLOG_NO_ENTRY)
+        window->ready.last = at;
+    entry->place = window->ready.first;
+    window->ready.first = at;
 }
 
 /* Finishes a record, whether somebody has it or not, and lets the next record of its key come. */
@@ -71,34 +91,76 @@ static inline void jlog_entry_finish(struct jlog_window *window, uint32_t at)
     window->free = at;
 }
 
-/* Returns the delay after so many attempts. */
-static inline int64_t jlog_backoff_us(const struct jlog_window *window, uint32_t attempts)
+/* Returns the delay after so many failures. */
+static inline int64_t jlog_backoff_us(const struct jlog_window *window, uint32_t failures)
 {
     int64_t delay_us = window->backoff_first_us;
 
-    while (attempts-- > 1 && delay_us > 0 && delay_us < window->backoff_most_us)
+    while (failures-- > 1 && delay_us > 0 && delay_us < window->backoff_most_us)
         delay_us *= 2;
     return delay_us < window->backoff_most_us ? delay_us : window->backoff_most_us;
 }
 
-/* Frees what a dead worker has. Returns how many records that were. */
-static inline uint32_t jlog_window_bury(struct jlog_window *window, uint32_t owner, int64_t now_us)
+/* Returns the backoff of a record whose workers die: half of it or more, another part for each handing out, so that records
+ * which were in work together do not come back together. */
+static inline int64_t jlog_parting_us(const struct jlog_window *window, const struct jlog_entry *entry)
 {
-    uint32_t freed = 0, later, left = window->capacity;
+    const int64_t delay_us = jlog_backoff_us(window, entry->failures + 1);
+    const uint64_t part = (entry->stamp * UINT64_C(0x9E3779B97F4A7C15)) >> 48;
 
-    for (uint32_t at = window->first; at != JLOG_NO_ENTRY && left-- != 0; at = later) {
+    return delay_us / 2 + (int64_t)((double)(delay_us - delay_us / 2) * (double)part / 65536.0);
+}
+
+/* Frees what a dead worker has in work, as failed, or for `begun` = 0 what it only had. Returns how many records that were. */
+static inline uint32_t jlog_window_free_of(struct jlog_window *window, uint32_t owner, int begun, int64_t now_us)
+{
+    const int left = window->slots[owner - 1].left != 0;
+    uint32_t freed = 0, later, bound = window->capacity;
+
+    for (uint32_t at = window->first; at != JLOG_NO_ENTRY && bound-- != 0; at = later) {
         struct jlog_entry *entry = jlog_entry_at(window, at);
 
         later = entry->later;
-        if (entry->owner != owner)
+        if (entry->owner != owner || jlog_entry_is_begun(entry) != begun)
             continue;
-        entry->deaths += entry->deaths < UINT16_MAX;
-        entry->is_suspect = 1;
-        jlog_entry_return(window, at, entry->deaths > 1 ? now_us + jlog_backoff_us(window, entry->attempts) : 0);
-        window->deaths++;
+        if (left) {
+            jlog_entry_release(window, at);
+        } else if (!begun) {
+            jlog_entry_return(window, at, 0, 0);
+        } else {
+            jlog_entry_return(window, at, entry->deaths > 0 ? now_us + jlog_parting_us(window, entry) : 0, 1);
+            entry->deaths++;
+            window->deaths++;
+        }
         freed++;
     }
-    window->slots[owner - 1].pid = 0;
+    return freed;
+}
+
+/* Frees what a dead worker has. What it had in work has failed; if nothing was marked so, the record that was handed out first,
+ * since what is taken together is worked on in this order. Records in work are freed last: so the next worker to bury sees them
+ * if this one dies meanwhile, and blames no other. Returns how many records it has freed. */
+static inline uint32_t jlog_window_bury(struct jlog_window *window, uint32_t owner, int64_t now_us)
+{
+    struct jlog_worker_slot *slot = &window->slots[owner - 1];
+    uint32_t first = JLOG_NO_ENTRY, freed, bound = window->capacity;
+    int begun = slot->left != 0;
+
+    for (uint32_t at = window->first; at != JLOG_NO_ENTRY && bound-- != 0; at = jlog_entry_at(window, at)->later) {
+        const struct jlog_entry *entry = jlog_entry_at(window, at);
+
+        if (entry->owner != owner)
+            continue;
+        begun |= jlog_entry_is_begun(entry);
+        if (!jlog_entry_is_dropped(entry) && (first == JLOG_NO_ENTRY || entry->stamp < jlog_entry_at(window, first)->stamp))
+            first = at;
+    }
+    if (!begun && first != JLOG_NO_ENTRY)
+        jlog_entry_at(window, first)->begun = (uint32_t)jlog_entry_at(window, first)->stamp;
+    freed = jlog_window_free_of(window, owner, 0, now_us);
+    freed += jlog_window_free_of(window, owner, 1, now_us);
+    slot->pid = 0;
+    slot->left = 0;
     return freed;
 }
 
@@ -127,11 +189,11 @@ static int jlog_window_rebuild(struct jlog_window *window, jlog_found *found)
 
     if (found == NULL && (found = jlog_make_found(window)) == NULL)
         return ENOMEM;
-    window->used = window->taken = window->delayed = window->suspect_count = window->heap_count = 0;
+    window->used = window->taken = window->delayed = window->heap_count = 0;
     window->first = window->last = window->free = JLOG_NO_ENTRY;
-    window->ready = window->suspects = (struct jlog_queue){JLOG_NO_ENTRY, JLOG_NO_ENTRY};
+    window->ready = (struct jlog_queue){JLOG_NO_ENTRY, JLOG_NO_ENTRY};
     for (uint32_t slot = 0; slot < JLOG_WORKERS_MAX; slot++)
-        window->slots[slot].taken = window->slots[slot].alone = 0;
+        window->slots[slot].taken = 0;
     for (uint32_t at = window->capacity; at-- > 0;) {
         entries[at].bucket = JLOG_NO_ENTRY;
         if (entries[at].number != 0 && entries[at].number <= window->next) {
@@ -157,11 +219,8 @@ static int jlog_window_rebuild(struct jlog_window *window, jlog_found *found)
         if (jlog_key_join(window, at) && entries[at].owner == 0)
             jlog_entry_queue(window, at);
         if (entries[at].owner != 0) {
-            struct jlog_worker_slot *slot = &window->slots[entries[at].owner - 1];
-
             window->taken++;
-            slot->taken++;
-            slot->alone |= entries[at].is_suspect;
+            window->slots[entries[at].owner - 1].taken++;
             if (entries[at].until_us != 0)
                 jlog_heap_add(window, at);
         }
@@ -179,19 +238,25 @@ struct jlog_taken {
     uint64_t stamp;
     const uint8_t *record;
     uint32_t at;
-    uint32_t attempt;                                    /* 0: it has no attempt left, and is to be rejected */
+    uint32_t attempt;
+    uint32_t failures;
+    uint32_t is_exhausted;                               /* it has failed too often, and is to be rejected */
 };
 
+/* Hands out a record that nobody has, or whose lease is over: a lease that is taken over has failed. */
 static inline void jlog_window_hand(struct jlog_window *window, uint32_t at, uint32_t owner, int64_t lease_end_us,
                                     struct jlog_taken *taken)
 {
     struct jlog_entry *entry = jlog_entry_at(window, at);
-    const int exhausted = window->max_attempts != 0 && entry->attempts >= window->max_attempts;
+    const int has_failed = entry->owner != 0;
 
+    taken->failures = entry->failures + has_failed;
+    taken->is_exhausted = window->max_attempts != 0 && taken->failures >= window->max_attempts;
     entry->stamp = ++window->stamps;
     entry->until_us = lease_end_us;
-    __atomic_store_n(&entry->owner, owner, __ATOMIC_RELEASE);
-    entry->attempts += !exhausted;
+    jlog_entry_stand(entry, owner, taken->failures);
+    entry->attempts += !taken->is_exhausted;
+    window->failures += has_failed;
     window->takes++;
     window->taken++;
     jlog_slot_of(window, owner)->taken++;
@@ -201,23 +266,7 @@ static inline void jlog_window_hand(struct jlog_window *window, uint32_t at, uin
     taken->stamp = entry->stamp;
     taken->record = NULL;
     taken->at = at;
-    taken->attempt = exhausted ? 0 : entry->attempts;
-}
-
-/* Moves due suspects to their queue, so that they keep no other due record waiting. */
-static inline void jlog_window_wake_suspects(struct jlog_window *window, int64_t now_us)
-{
-    while (window->heap_count != 0) {
-        const uint32_t at = jlog_heap_get(window, 0);
-        struct jlog_entry *entry = jlog_entry_at(window, at);
-
-        if (entry->until_us > now_us || entry->owner != 0 || !entry->is_suspect)
-            return;
-        jlog_heap_remove(window, at);
-        window->delayed--;
-        entry->until_us = 0;
-        jlog_entry_queue(window, at);
-    }
+    taken->attempt = entry->attempts;
 }
 
 /* Takes a record that was handed out before: one that is free again, or due, or whose lease is over. Returns JLOG_NO_ENTRY if
@@ -240,28 +289,14 @@ static inline uint32_t jlog_window_pop(struct jlog_window *window, int64_t now_u
     return at;
 }
 
-/* Hands out up to `most` records again. A suspect is handed out alone: a worker that has another record gets none, and one that
- * has a suspect gets nothing else. */
+/* Hands out up to `most` records again. */
 static inline uint32_t jlog_window_take_again(struct jlog_window *window, uint32_t owner, int64_t now_us, int64_t lease_end_us,
                                               struct jlog_taken *taken, uint32_t most)
 {
-    struct jlog_worker_slot *slot = &window->slots[owner - 1];
     uint32_t count = 0, at;
 
-    jlog_window_wake_suspects(window, now_us);
-    if (slot->taken == 0 && (at = jlog_queue_pop(window, &window->suspects)) != JLOG_NO_ENTRY) {
-        window->suspect_count--;
-        slot->alone = 1;
-        jlog_window_hand(window, at, owner, lease_end_us, taken);
-        return 1;
-    }
-    while (count < most && (at = jlog_window_pop(window, now_us)) != JLOG_NO_ENTRY) {
-        const uint32_t suspect = jlog_entry_at(window, at)->is_suspect;
-
+    while (count < most && (at = jlog_window_pop(window, now_us)) != JLOG_NO_ENTRY)
         jlog_window_hand(window, at, owner, lease_end_us, &taken[count++]);
-        slot->alone |= suspect; /* its lease was over */
-        jlog_window_wake_suspects(window, now_us);
-    }
     return count;
 }
 
@@ -286,10 +321,10 @@ static inline uint32_t jlog_window_pass(struct jlog_window *window, uint64_t seq
 
     window->free = entry->place;
     entry->until_us = 0;
-    entry->owner = 0;
+    entry->standing = 0;
     entry->attempts = 0;
     entry->key_hash = key_hash;
-    entry->deaths = entry->is_suspect = 0;
+    entry->deaths = 0;
     jlog_store_release(&entry->number, sequence + 1);
     jlog_append_in_order(window, at);
     return at;

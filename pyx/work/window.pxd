@@ -14,16 +14,17 @@ cdef extern from "work/window.h" nogil:
     struct jlog_entry:
         uint64_t number
         int64_t until_us
+        uint64_t stamp
         uint32_t owner
+        uint32_t failures
         uint32_t attempts
         uint32_t key_hash
-        unsigned short is_suspect
         uint32_t later
 
     struct jlog_worker_slot:
         uint64_t pid
         uint32_t taken
-        uint32_t alone
+        uint32_t left
 
     struct jlog_queue:
         uint32_t first
@@ -59,7 +60,6 @@ cdef extern from "work/window.h" nogil:
         uint32_t first
         uint32_t free
         jlog_queue ready
-        uint32_t suspect_count
         uint32_t heap_count
         uint32_t bell
         uint32_t asleep
@@ -74,6 +74,8 @@ cdef extern from "work/window.h" nogil:
         const uint8_t *record
         uint32_t at
         uint32_t attempt
+        uint32_t failures
+        bint is_exhausted
 
     struct jlog_passage:
         const uint8_t *at
@@ -86,7 +88,9 @@ cdef extern from "work/window.h" nogil:
     size_t jlog_window_bytes(uint64_t capacity)
     uint64_t jlog_window_oldest(jlog_window *window)
     bint jlog_window_has_room(const jlog_window *window)
-    int64_t jlog_backoff_us(const jlog_window *window, uint32_t attempts)
+    bint jlog_entry_is_dropped(const jlog_entry *entry)
+    void jlog_entry_mark(jlog_entry *entry, uint32_t owner, uint64_t stamp, uint32_t mark)
+    int64_t jlog_backoff_us(const jlog_window *window, uint32_t failures)
     uint32_t jlog_window_bury(jlog_window *window, uint32_t owner, int64_t now_us)
     int jlog_window_rebuild(jlog_window *window, void *found)
     int jlog_window_drop_before(jlog_window *window, uint64_t sequence, bint keep_taken)
@@ -96,7 +100,8 @@ cdef extern from "work/window.h" nogil:
     uint32_t jlog_window_take_new(jlog_window *window, uint32_t owner, int64_t lease_end_us, jlog_passage *passage,
                                   jlog_taken *taken, uint32_t most)
     jlog_entry *jlog_window_held(jlog_window *window, uint32_t at, uint64_t sequence, uint64_t stamp)
-    void jlog_entry_return(jlog_window *window, uint32_t at, int64_t until_us)
+    void jlog_entry_return(jlog_window *window, uint32_t at, int64_t until_us, bint failed)
+    void jlog_entry_drop(jlog_window *window, uint32_t at)
     void jlog_entry_finish(jlog_window *window, uint32_t at)
     void jlog_heap_add(jlog_window *window, uint32_t at)
     void jlog_heap_remove(jlog_window *window, uint32_t at)
@@ -119,11 +124,13 @@ cdef class Window:
     cdef uint64_t written_finishes  # how many there were when this worker wrote the committed position last
     cdef int64_t looked_us  # when this worker looked for dead ones last
 
+    cpdef void leave(self) noexcept
     cdef void close_file(self) noexcept
     cdef int map(self, uint64_t capacity) except -1
     cdef int remap(self) except -1
     cdef int check(self) except -1
     cdef int lock(self) except -1
+    cdef bint lock_at_once(self) noexcept
     cdef void unlock(self) noexcept
     cdef int lock_slowly(self) except -1
     cdef int put_in_order(self) except -1

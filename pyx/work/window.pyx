@@ -7,6 +7,7 @@ allocates a Python object: the garbage collector might call a worker.
 
 import os
 
+cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -106,8 +107,10 @@ def look(path not None, bytes uuid not None, str name not None, LockFile locks n
         file.close()
 
 
+@cython.no_gc_clear  # __dealloc__ needs what it refers to
 cdef class Window:
-    """The window of subscriber `name`. `locks` is an open file of the subscriber, whose first byte the caller holds."""
+    """The window of subscriber `name`. `locks` is an open file of the subscriber, whose first byte the caller holds. A worker
+    that is not closed, and that nobody refers to any more, has left: what it holds is free, without a failure."""
 
     def __cinit__(self):
         self.fd = -1
@@ -118,7 +121,13 @@ cdef class Window:
         self.uuid, self.epoch, self.locks, self.lock_timeout = uuid, epoch, locks, lock_timeout
 
     def __dealloc__(self):
+        Window.leave(self)
         self.release()
+
+    cpdef void leave(self) noexcept:
+        """Says that this worker ends by itself, if it is open: its end is no failure of what it holds."""
+        if self.owner != 0 and self.locks.is_open():
+            self.page.slots[self.owner - 1].left = 1
 
     def release(self) -> None:
         """Unmaps and closes the file, without any change of it. Only before a worker has it: a thread may sleep on a word of
@@ -221,12 +230,13 @@ cdef class Window:
         return position.sequence
 
     def restore(self, list unfinished not None, uint64_t next_sequence) -> None:
-        """Puts the records of the durable copy into a new window: (sequence, hash of the key, attempts) each. Those before the
-        window's first sequence are finished."""
+        """Puts the records of the durable copy into a new window: (sequence, hash of the key, attempts, failures) each. Those
+        before the window's first sequence are finished."""
         cdef uint32_t at
+        cdef jlog_entry *entry
         cdef uint64_t first = self.page.next
         self.page.next = max(first, next_sequence)
-        for sequence, key_hash, attempts in sorted(unfinished):
+        for sequence, key_hash, attempts, failures in sorted(unfinished):
             if not first <= sequence < self.page.next:
                 continue
             while not jlog_window_has_room(self.page):
@@ -236,7 +246,8 @@ cdef class Window:
                 if self.page.free == JLOG_NO_ENTRY:
                     check_window_error(self.grow(), self.path)
             at = jlog_window_pass(self.page, sequence, key_hash)
-            jlog_entry_at(self.page, at).attempts = attempts
+            entry = jlog_entry_at(self.page, at)
+            entry.attempts, entry.failures = attempts, failures
         self.page.unrepaired = 1
         self.repair_alone("its durable copy contradicts itself")
 
@@ -275,20 +286,10 @@ cdef class Window:
 
     def unregister(self) -> None:
         """Gives everything back without an attempt, and frees the slot."""
-        cdef jlog_entry *entry
-        cdef uint32_t at, later, left
         cdef int error = 0
         self.lock()
-        at, left = self.page.first, self.page.capacity
-        while at != JLOG_NO_ENTRY and left > 0:
-            entry = jlog_entry_at(self.page, at)
-            later = entry.later
-            if entry.owner == self.owner:
-                entry.attempts -= entry.attempts > 0
-                jlog_entry_return(self.page, at, 0)
-            at = later
-            left -= 1
-        self.page.slots[self.owner - 1].pid = 0
+        self.leave()
+        jlog_window_bury(self.page, self.owner, 0)
         if self.page.scout == self.owner:
             self.page.scout = 0
         error = self.move_position(True)
@@ -323,6 +324,8 @@ cdef class Window:
             finally:
                 self.burying = 0
                 self.locks.unlock(SLOT_BYTE + slot, 1)
+        if freed != 0:
+            jlog_window_ring_all(self.page)  # they are for every worker that sleeps
         return freed != 0
 
     # --- The lock --------------------------------------------------------------------------------------------------
@@ -344,6 +347,16 @@ cdef class Window:
         if self.page.capacity != self.capacity or not jlog_window_is_sound(self.page):
             self.put_in_order()
         return 0
+
+    cdef bint lock_at_once(self) noexcept:
+        """Takes the lock without waiting for it, unless something has to be put in order first. Returns whether it did. For a
+        finalizer: it runs at any moment, also while its thread or another one of this worker holds the lock."""
+        if self.owner == 0 or not self.locks.is_open() or not jlog_try_lock(&self.page.lock, self.owner):
+            return False
+        if self.page.capacity == self.capacity and jlog_window_is_sound(self.page):
+            return True
+        self.unlock()
+        return False
 
     cdef int put_in_order(self) except -1:
         """Looks at the file's size after it has grown, and computes anew what a death or damage has left. Raises JournalError
@@ -471,30 +484,31 @@ cdef class Window:
     # --- What it says ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple:
-        """Returns `finishes`, the sequence before which all records were passed, and [sequence, hash of the key, attempts] of
-        each unfinished one."""
+        """Returns `finishes`, the sequence before which all records were passed, and [sequence, hash of the key, attempts,
+        failures] of each unfinished one."""
         cdef bytearray memory
         cdef uint64_t *target
         cdef uint32_t at, count = 0, i
         cdef uint64_t finishes, next_sequence
         cdef jlog_entry *entry
         while True:
-            memory = bytearray((<size_t> self.page.used + 64) * 16)  # nothing is allocated under the lock
+            memory = bytearray((<size_t> self.page.used + 64) * 24)  # nothing is allocated under the lock
             self.lock()
-            if <size_t> self.page.used * 16 <= <size_t> len(memory):
+            if <size_t> self.page.used * 24 <= <size_t> len(memory):
                 break
             self.unlock()
         target = <uint64_t *> <char *> memory
         finishes, next_sequence, at = self.page.finishes, self.page.next, self.page.first
         while at != JLOG_NO_ENTRY and count < self.page.used:
             entry = jlog_entry_at(self.page, at)
-            target[2 * count] = entry.number - 1
-            target[2 * count + 1] = <uint64_t> entry.attempts << 32 | entry.key_hash
+            target[3 * count] = entry.number - 1
+            target[3 * count + 1] = entry.key_hash
+            target[3 * count + 2] = <uint64_t> entry.failures << 32 | entry.attempts
             count += 1
             at = entry.later
         self.unlock()
-        return finishes, next_sequence, [[target[2 * i], target[2 * i + 1] & 0xFFFFFFFF, target[2 * i + 1] >> 32]
-                                         for i in range(count)]
+        return finishes, next_sequence, [
+            [target[3 * i], target[3 * i + 1], target[3 * i + 2] & 0xFFFFFFFF, target[3 * i + 2] >> 32] for i in range(count)]
 
     @property
     def committed(self) -> int:

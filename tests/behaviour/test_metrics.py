@@ -88,7 +88,7 @@ def test_a_scrape_says_what_workers_do(path, server):
         tasks[0].ack()
         tasks[1].nack()
         tasks[2].reject("for good")
-        other.take(3)
+        held = other.take(3)
         assert worker.take(5, timeout=0) == []
         found = scrape(server)
         at = {"subscriber": "resize"}
@@ -98,6 +98,7 @@ def test_a_scrape_says_what_workers_do(path, server):
         assert {name: found(f"jlog_work_{name}_total", path, **at) for name in totals} == totals
         assert found("jlog_worker_taken", path, **at, pid=str(os.getpid())) == 4
         assert jlog.Journal(path).stats().subscribers["resize"].work.full
+        other.ack(held)
 
 
 def test_each_scrape_looks_anew(path, server):

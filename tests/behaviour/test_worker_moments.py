@@ -273,7 +273,7 @@ HARM = """
 import struct
 
 path, window = {path!r}, {window!r}
-OFFSETS = [*range(64, 384, 4), *range(4096, 4112, 4), *range(20480, 20480 + 12 * 72, 4)]  # header, a slot, entries
+OFFSETS = [*range(64, 384, 4), *range(4096, 4112, 4), *range(20480, 20480 + 12 * 80, 4)]  # header, a slot, entries
 WORDS = 0, 7, 0x7FFFFFFF, 0xFFFFFFFF
 
 def write(offset, content):

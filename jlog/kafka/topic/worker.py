@@ -55,6 +55,9 @@ class TopicTask(KafkaRecord):
         self._worker = worker
         self.attempt: int = message.delivery_count() or 1
 
+    def begin(self) -> None:
+        """Does nothing: the brokers count each handing out."""
+
     def ack(self, *, durable: bool = False) -> None:  # noqa: ARG002 - the brokers have it when this returns
         """Finishes the message. A second call does nothing. Raises LeaseLost if its lock has run out meanwhile."""
         self._worker.end([self], ACCEPT)
@@ -299,10 +302,6 @@ class _Source:
     def __init__(self, worker: TopicWorker) -> None:
         self.policy = worker
         self.stopped = False
-
-    def suspects(self) -> int:
-        """Returns 0: the brokers give what a dead worker had to any other one."""
-        return 0
 
     def ring(self) -> None:
         """Does nothing: nobody waits for longer than a slice."""
