@@ -1,4 +1,4 @@
-"""Handles each batch of the pipeline: loads records with their fields, quarantines bad ones, and counts windows."""
+"""Handles each batch of the pipeline: loads records with their fields, and quarantines bad ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from jlog.errors import JournalError
 from jlog.pipeline.expected import Expected
 from jlog.pipeline.inference import FIELDS_MAX, folded
-from jlog.pipeline.parsing import ERROR, RECORD
+from jlog.pipeline.parsing import ERROR
 from jlog.pipeline.partitions import check_type, misfit, restricted
 from jlog.pipeline.plan import ADD, FAIL, OTHER, PARQUET
 from jlog.pipeline.tables.table import BatchId
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from jlog.pipeline.checkpoint import Checkpoint
     from jlog.pipeline.destination import Tables
-    from jlog.pipeline.plan import PipelinePlan, Windows
+    from jlog.pipeline.plan import PipelinePlan
 
 logger = logging.getLogger("jlog.spark")
 
@@ -189,16 +189,6 @@ class Loading:
             return StructType([*given.fields, *(one for one in added or [] if folded(one.name) not in names)])
         return self._checkpoint.fields() if self._plan.parser.needs_sample else self._plan.parser.fields()
 
-    def fields_before(self, names: tuple[str, ...]) -> StructType:
-        """Returns the fields that are known before the first record. Raises ValueError where one of these names may be a field
-        that is not known yet."""
-        found = self._known_fields()
-        if found is None and set(names) - {*RECORD, "date", "hour"}:
-            raise ValueError(
-                "--count-by with a field needs --schema, which says what fields there are before the first record comes"
-            )
-        return found or StructType()
-
 
 def _date_of(time: str) -> Column:
     """Returns the UTC date of a time; null outside the years 1 to 9999, which readers of directories take for text."""
@@ -208,19 +198,3 @@ def _date_of(time: str) -> Column:
 def _check_equal(written: int, counted: int) -> None:
     if written != counted:
         raise JournalError(f"the tasks have read {counted} rows, but have written {written}; run the pipeline again")
-
-
-def counts_of(stream: DataFrame, windows: Windows, loading: Loading) -> DataFrame:
-    """Counts records by windows of time. A count is written once, when no more records can come to its window."""
-    parsed = loading.parsed(stream, loading.fields_before(windows.by))
-    if "hour" in windows.by and "hour" not in parsed.columns:
-        parsed = parsed.withColumn("hour", f.hour("timestamp"))
-    for name in windows.by:
-        if name not in parsed.columns:
-            raise ValueError(f"there is no column {name} to count by; the columns are {', '.join(parsed.columns)}")
-    good = parsed.where(f.col(ERROR).isNull())
-    late = good.withWatermark("timestamp", f"{round(windows.watermark_seconds * 1000)} milliseconds")
-    window = f.window("timestamp", f"{round(windows.seconds * 1000)} milliseconds")
-    counts = late.groupBy(window.alias("window"), *windows.by).agg(f.count(f.lit(1)).alias("count"))
-    counts = counts.select(f.col("window.start").alias("start"), f.col("window.end").alias("end"), *windows.by, "count")
-    return counts.withColumn("date", _date_of("start"))

@@ -1,4 +1,4 @@
-"""The checkpoint of a pipeline: its settings, where its queries began, Spark's own files, and the lock of its driver."""
+"""The checkpoint of a pipeline: its settings, where its query began, Spark's own files, and the lock of its driver."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jlog.spark")
 
 FIELDS = "fields"
+RECORDS = "records"  # the name of the query
 
 
 class Checkpoint:
@@ -61,7 +62,7 @@ class Checkpoint:
     def keep_fields(self, fields: StructType) -> None:
         self.keep_settings(FIELDS, json.loads(fields.json()))
 
-    def query(self, name: str) -> QueryCheckpoint:
+    def query(self, name: str = RECORDS) -> QueryCheckpoint:
         return QueryCheckpoint(self._files, f"{self.path}/{name}")
 
     # --- One driver at a time -----------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class Checkpoint:
 
 
 class QueryCheckpoint:
-    """The checkpoint of one of the pipeline's queries, as Spark keeps it, and beside it the offsets where the query began."""
+    """The checkpoint of the pipeline's query, as Spark keeps it, and beside it the offsets where the query began."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path

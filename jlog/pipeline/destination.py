@@ -38,7 +38,7 @@ class Added:
 
 
 class Destination:
-    """A table to which one query of a pipeline adds its batches. key: the name under which the checkpoint remembers it."""
+    """A table to which a pipeline adds its batches. key: the name under which the checkpoint remembers it."""
 
     def __init__(self, table: Table, checkpoint: Checkpoint, key: str) -> None:
         self.table = table
@@ -133,17 +133,15 @@ class Destination:
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables for records, for those that could not be parsed, and for counts."""
+    """The tables for records, and for those that could not be parsed."""
 
     records: Destination
     quarantine: Destination
-    windows: Destination | None = None
 
     @property
     def by_name(self) -> dict[str, Destination]:
         """The tables by the names that a query knows them by."""
-        found = {"records": self.records, "quarantine": self.quarantine}
-        return found if self.windows is None else {**found, "windows": self.windows}
+        return {"records": self.records, "quarantine": self.quarantine}
 
     def places(self) -> list[str]:
         """Returns the directories of the tables that are there."""
@@ -165,5 +163,4 @@ def tables_of(spark: SparkSession, plan: PipelinePlan, checkpoint: Checkpoint) -
         return Destination(made, checkpoint, key)
 
     records = table(plan.dest, "records", plan.partition_by, evolves=plan.evolve == ADD)
-    quarantine = table(plan.quarantine, "quarantine")
-    return Tables(records, quarantine, None if plan.windows is None else table(plan.windows.directory, "windows"))
+    return Tables(records, table(plan.quarantine, "quarantine"))

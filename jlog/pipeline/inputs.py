@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import reduce
@@ -24,7 +23,6 @@ from jlog.spark.reading.options import EARLIEST, LATEST, parse
 from jlog.spark.reading.source_positions import before_the_first, resume
 from jlog.spark.reading.sources import SparkSource, sources_of
 from jlog.spark.reading.stream_reader import StreamReader
-from jlog.system.filesystem import is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,9 +31,6 @@ if TYPE_CHECKING:
     from jlog.pipeline.plan import PipelinePlan
 
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-RECORDS, WINDOWS = "records", "windows"  # the queries
-
-logger = logging.getLogger("jlog.spark")
 
 
 def check_source(source: str, pattern: str | None = None) -> str:
@@ -56,17 +51,11 @@ def _topic_of(url: str) -> tuple[str, str]:
     return servers, topic
 
 
-def subscriber_of(plan: PipelinePlan, query: str) -> str | None:
-    """Returns the subscriber of this query. Each has its own: retention may remove a segment only once both have read it."""
-    return plan.subscriber if plan.subscriber is None or query == RECORDS else f"{plan.subscriber}.{query}"
-
-
 class Inputs:
-    """The sources of one query of the plan."""
+    """The sources of the plan."""
 
-    def __init__(self, plan: PipelinePlan, query: str, checkpoint: QueryCheckpoint) -> None:
+    def __init__(self, plan: PipelinePlan, checkpoint: QueryCheckpoint) -> None:
         self._plan = plan
-        self._query = query
         self._checkpoint = checkpoint
         self._topics = [source for source in plan.sources if is_topic(source)]
         self._paths = [source for source in plan.sources if not is_topic(source)]
@@ -76,9 +65,8 @@ class Inputs:
     def _options(self) -> dict[str, str]:
         plan = self._plan
         found = {"paths": json.dumps(self._paths), "failOnDataLoss": str(plan.fail_on_data_loss).lower()}
-        subscriber = subscriber_of(plan, self._query)
-        if subscriber is not None:
-            found["subscriber"] = subscriber
+        if plan.subscriber is not None:
+            found["subscriber"] = plan.subscriber
             local = self._checkpoint.local_path
             if local is not None:
                 found["checkpointLocation"] = local
@@ -101,9 +89,6 @@ class Inputs:
         first = reader.initialOffset()
         reader.check_owner()  # a pipeline that is refused keeps no place
         self._checkpoint.keep_first(first)
-        gone = ", ".join(f"{name} from {at['sequence']} on" for name, at in first.items() if at["sequence"])
-        if self._query != RECORDS and gone:
-            logger.warning("the %s count the records that are still there: %s", self._query, gone)
 
     def begin_after(self, ends: Sequence[Offset | None]) -> None:
         """Lets a new query begin where another one has ended, and keeps that. Raises ValueError or JournalError where the
@@ -128,7 +113,7 @@ class Inputs:
 
     def _move_back(self, path: str, sequence: int) -> None:
         """Takes the subscriber over from the pipeline before, and moves it to where the query begins, if it is further."""
-        subscriber = subscriber_of(self._plan, self._query)
+        subscriber = self._plan.subscriber
         if subscriber is not None:
             journal = jlog.Journal(path)
             found = journal.subscribers().get(subscriber)
@@ -213,23 +198,6 @@ def _on_all_cores(spark: SparkSession, reader: DataStreamReader) -> DataStreamRe
     context = spark.sparkContext
     is_here = str(context.master).startswith("local")
     return reader if is_here else reader.option("minPartitions", str(context.defaultParallelism))
-
-
-def check_subscribers(plan: PipelinePlan) -> None:
-    """Warns of a subscriber that holds records back for a query which this run does not have."""
-    if plan.subscriber is None or plan.windows is not None or plan.journal_pattern is not None:
-        return
-    name = subscriber_of(plan, WINDOWS)
-    assert name is not None
-    for path in plan.sources:
-        if is_topic(path) or is_url(path):
-            continue
-        found = jlog.Journal(path).subscribers().get(name)
-        if found is not None:
-            logger.warning(
-                "%s: the subscriber %s of an earlier run with --window still holds back the records from %d on. If the windows "
-                "are not counted any more: jlogtool subscriber rm %s %s", path, name, found.sequence, path, name,
-            )  # fmt: skip
 
 
 def is_file_missing(reason: str) -> bool:

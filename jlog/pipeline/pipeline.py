@@ -1,4 +1,4 @@
-"""Runs a plan: begins or resumes its queries, waits for their ends, and counts what they have done."""
+"""Runs a plan: begins or resumes its query, waits for the end, and counts what it has done."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,12 +16,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from jlog.errors import JournalError
-from jlog.pipeline.batches import Loading, counts_of
-from jlog.pipeline.checkpoint import Checkpoint
-from jlog.pipeline.destination import Destination, Tables, tables_of
+from jlog.pipeline.batches import Loading
+from jlog.pipeline.checkpoint import RECORDS, Checkpoint
+from jlog.pipeline.destination import Tables, tables_of
 from jlog.pipeline.expected import expected
-from jlog.pipeline.inputs import RECORDS, WINDOWS, Inputs, check_subscribers, explained, is_file_missing
-from jlog.pipeline.plan import PipelinePlan, Windows, is_topic
+from jlog.pipeline.inputs import Inputs, explained, is_file_missing
+from jlog.pipeline.plan import PipelinePlan, is_topic
 from jlog.pipeline.reports import Reports
 from jlog.pipeline.tables.table import RowsMissing
 from jlog.pipeline.visibility import check_all_see
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jlog.spark")
 
-PIPELINE = "pipeline"  # the settings of all but the windows
+PIPELINE = "pipeline"  # the settings that must not change
 PARSING = "parsing"  # those that may change between two batches
 POLL_SECONDS = 0.25
-STARTS_MAX = 3  # of the queries, where Python workers start too late
+STARTS_MAX = 3  # of the query, where Python workers start too late
 GRACE_SECONDS = 10.0  # seconds that a running batch has to end when the pipeline is asked to stop
 OURS = (ValueError, OSError, JournalError)  # errors whose own text says what to do
 ROWS_SHOWN_MAX = 1_000  # rows of the query's result
@@ -56,7 +56,6 @@ class Summary:
     seconds: float = 0.0
     stopped: bool = False
     records_retried: int | None = None
-    windows: dict[str, Any] | None = None
     query: list[dict[str, Any]] | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -145,37 +144,20 @@ class Pipeline:
                 f"the checkpoint {plan.checkpoint} belongs to a pipeline with other settings, {json.dumps(known)}; use those "
                 "again, or begin anew with another destination and another checkpoint"
             )
-        records = self._checkpoint.query(RECORDS)
+        records = self._checkpoint.query()
         if plan.adopt:
             self._adopt()
         for table in (tables.records, tables.quarantine):
             table.compare(records)
         self._checkpoint.keep_settings(PIPELINE, plan.identity)
         self._check_parsing()
-        if plan.windows is not None and tables.windows is not None:
-            self._begin_windows(plan.windows, tables.windows)
-        check_subscribers(plan)
-
-    def _begin_windows(self, windows: Windows, table: Destination) -> None:
-        """Spark would go on with windows of another length as if they were the same."""
-        checkpoint = self._checkpoint
-        table.compare(checkpoint.query(WINDOWS))
-        known = checkpoint.settings(WINDOWS)
-        if known is None:
-            checkpoint.keep_settings(WINDOWS, windows.identity)
-        elif known != windows.identity:
-            by = f" by {', '.join(known['by'])}" if known["by"] else ""
-            raise ValueError(
-                f"the checkpoint {checkpoint.path} counts in windows of {known['seconds']} seconds{by}; use those again, or "
-                "begin anew with another destination and another checkpoint"
-            )
 
     def _check_parsing(self) -> None:
         """A batch that was cut off between the quarantine and the table has to be parsed in the same way again."""
         checkpoint, tables = self._checkpoint, self._tables
         now = {"schema": self._plan.schema, **self._plan.parser.settings}
         known = checkpoint.settings(PARSING)
-        unfinished = checkpoint.query(RECORDS).unfinished() if known not in (None, now) else None
+        unfinished = checkpoint.query().unfinished() if known not in (None, now) else None
         if unfinished is not None and unfinished in (tables.records.last_batch(), tables.quarantine.last_batch()):
             raise ValueError(
                 f"the last run ended in the middle of a batch that it parsed with other settings, {json.dumps(known)}; run "
@@ -197,7 +179,7 @@ class Pipeline:
                 f"{plan.dest} does not say any more up to where it has been loaded, since its history was cleaned, and cannot "
                 "be adopted. Begin anew with another destination and another checkpoint"
             )
-        if not checkpoint.query(RECORDS).is_new():
+        if not checkpoint.query().is_new():
             raise ValueError(
                 f"--adopt needs a new --checkpoint: {plan.checkpoint} has batches of another pipeline than {plan.dest}"
             )
@@ -207,21 +189,21 @@ class Pipeline:
                 f"{plan.quarantine} has bad records of batch {bad}, which {plan.dest} has not taken. They come again, and "
                 "would be there twice: name another --quarantine"
             )
-        Inputs(plan, RECORDS, checkpoint.query(RECORDS)).begin_after(state.end or [])
+        Inputs(plan, checkpoint.query()).begin_after(state.end or [])
         tables.quarantine.adopt()
         tables.records.adopt()
 
-    # --- The queries --------------------------------------------------------------------------------------------------
+    # --- The query ----------------------------------------------------------------------------------------------------
 
     def _load(self) -> Loading:
-        """Runs the queries to their ends. A busy machine may start a Python worker later than Spark waits for it. Then the
-        queries begin again where they were, until that has happened STARTS_MAX times without a batch in between."""
+        """Runs the query to its end. A busy machine may start a Python worker later than Spark waits for it. Then the query
+        begins again where it was, until that has happened STARTS_MAX times without a batch in between."""
         starts = 0
         while True:
             starts, batches = starts + 1, self.summary.batches
-            loading, queries = self._start()
+            loading, query = self._start()
             try:
-                self._wait(queries)
+                self._wait(query)
             except PySparkException as error:
                 if self.summary.batches > batches:
                     starts = 0
@@ -231,10 +213,10 @@ class Pipeline:
             else:
                 return loading
 
-    def _start(self) -> tuple[Loading, list[StreamingQuery]]:
+    def _start(self) -> tuple[Loading, StreamingQuery]:
         plan, spark, checkpoint, tables = self._plan, self._spark, self._checkpoint, self._tables
-        records = checkpoint.query(RECORDS)
-        inputs = Inputs(plan, RECORDS, records)
+        records = checkpoint.query()
+        inputs = Inputs(plan, records)
         inputs.begin()
         loading = Loading(spark, plan, tables, checkpoint, partial(inputs.sample, spark))
 
@@ -245,28 +227,12 @@ class Pipeline:
             wanted = expected(records.begin_of(batch), ends, journals, fail_on_data_loss=plan.fail_on_data_loss)
             good, bad = loading.add(batch, frame, wanted)
             self._note(good, bad)
-            self._reports.keep(RECORDS, number, records_in=good + bad, records_out=good, records_bad=bad)
-            self._compact(number, tables.records, tables.quarantine)
+            self._reports.keep(number, records_in=good + bad, records_out=good, records_bad=bad)
+            self._compact(number)
 
-        counts = tables.windows
-        if plan.windows is None or counts is None:
-            return loading, [self._query(RECORDS, inputs.stream(spark), load)]
-        windows = checkpoint.query(WINDOWS)
-        counted = Inputs(plan, WINDOWS, windows)
-        counted.begin()
+        return loading, self._begin_query(inputs.stream(spark), load)
 
-        def count(frame: DataFrame, number: int) -> None:
-            rows = counts.add(windows.batch(number), frame).rows
-            self._note_windows(rows)
-            self._reports.keep(WINDOWS, number, counts=rows)
-            self._compact(number, counts)
-
-        return loading, [
-            self._query(RECORDS, inputs.stream(spark), load),
-            self._query(WINDOWS, counts_of(counted.stream(spark), plan.windows, loading), count),
-        ]
-
-    def _query(self, name: str, frame: DataFrame, process: Callable[[DataFrame, int], None]) -> StreamingQuery:
+    def _begin_query(self, frame: DataFrame, process: Callable[[DataFrame, int], None]) -> StreamingQuery:
         def call(batch: DataFrame, number: int) -> None:
             if self.is_stopped:
                 raise PipelineStopped
@@ -281,9 +247,9 @@ class Pipeline:
             finally:
                 self._at_work -= 1
 
-        kept = self._checkpoint.query(name)
+        kept = self._checkpoint.query()
         kept.forget_first_batch()
-        writer = frame.writeStream.foreachBatch(call).outputMode("append").queryName(name)
+        writer = frame.writeStream.foreachBatch(call).outputMode("append").queryName(RECORDS)
         writer = writer.option("checkpointLocation", kept.path)
         if self._plan.interval is None:
             return writer.trigger(availableNow=True).start()
@@ -305,12 +271,12 @@ class Pipeline:
         is_ours = isinstance(error, (ValueError, JournalError)) and not isinstance(error, PySparkException)
         return error if is_ours else JournalError(explained(reason, self._plan.sources))
 
-    def _compact(self, number: int, *tables: Destination) -> None:
+    def _compact(self, number: int) -> None:
         """Joins small files after every so many batches, also where a batch comes again after a kill."""
         every = self._plan.compact_every
         if every is not None and (number + 1) % every == 0:
-            for table in tables:
-                table.table.compact()
+            for destination in (self._tables.records, self._tables.quarantine):
+                destination.table.compact()
 
     def _note(self, good: int, bad: int) -> None:
         summary = self.summary
@@ -320,31 +286,24 @@ class Pipeline:
         summary.batches += 1 if good + bad else 0
         self._on_records(good + bad)
 
-    def _note_windows(self, counts: int) -> None:
-        assert self._plan.windows is not None
-        before = 0 if self.summary.windows is None else self.summary.windows["counts"]
-        self.summary.windows = {"counts": before + counts, "directory": self._plan.windows.directory}
-
     # --- Progress and end ---------------------------------------------------------------------------------------------
 
-    def _wait(self, queries: Sequence[StreamingQuery]) -> None:
-        running = list(queries)
+    def _wait(self, query: StreamingQuery) -> None:
         try:
-            while running and not self.is_stopped:
-                for query in list(running):
-                    if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises the error that ends the query
-                        running.remove(query)
-                    self._reports.report(query)
+            while not self.is_stopped:
+                has_ended = query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type]  # raises the error that ends the query
+                self._reports.report(query)
+                if has_ended:
+                    break
         finally:
-            self._end(queries)
+            self._end(query)
 
-    def _end(self, queries: Sequence[StreamingQuery]) -> None:
-        """Stops the queries that still run, where the pipeline was stopped or another query has failed."""
+    def _end(self, query: StreamingQuery) -> None:
+        """Stops the query, if it still runs because the pipeline was stopped."""
         until = time.monotonic() + GRACE_SECONDS
         while self._at_work and time.monotonic() < until:
             time.sleep(POLL_SECONDS / 10)
-        for query in queries:
-            query.stop()
+        query.stop()
 
     def _ask(self, text: str) -> list[dict[str, Any]]:
         for name, one in self._tables.by_name.items():

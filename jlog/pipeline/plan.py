@@ -21,22 +21,6 @@ def is_topic(source: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Windows:
-    """Counts the records of each window of time, for each value of these columns. A count is written to its own directory when
-    the watermark, which is so many seconds before the newest record, has passed the window."""
-
-    directory: str
-    seconds: float
-    watermark_seconds: float = 600.0
-    by: tuple[str, ...] = ()
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Returns the parts that must not change from run to run."""
-        return {"seconds": self.seconds, "by": list(self.by)}
-
-
-@dataclass(frozen=True)
 class MaxBad:
     """The most records of a run that may go to the quarantine: a number, or a percentage of its records."""
 
@@ -61,7 +45,7 @@ class MaxBad:
 class PipelinePlan:
     """sources: paths of journals, URLs of archives, and kafka:// URLs.
     dest, checkpoint, quarantine: directories of any file system that Spark knows.
-    format: that of dest, quarantine and the windows' counts. is_table: these are names of tables, and not directories.
+    format: that of dest and quarantine. is_table: these are names of tables, and not directories.
     compact_every: small files are joined after so many batches; None: never.
     expire_seconds: with that, snapshots of Iceberg that are older expire; None: they stay.
     interval: seconds from batch to batch; None: reads up to the ends and stops.
@@ -86,7 +70,6 @@ class PipelinePlan:
     interval: float | None = None
     batch_records: int = BATCH_RECORDS
     subscriber: str | None = None
-    windows: Windows | None = None
     query: str | None = None
     start: str | None = None
     until: str | None = None
@@ -146,9 +129,7 @@ class PipelinePlan:
     @property
     def directories(self) -> list[str]:
         """Returns the directories to which both the driver and the tasks write."""
-        windows = [] if self.windows is None else [self.windows.directory]
-        found = [] if self.is_table else [self.dest, self.quarantine, *windows]
-        return [*found, self.checkpoint] if windows else found
+        return [] if self.is_table else [self.dest, self.quarantine]
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -18,25 +18,25 @@ class Reports:
     """Reports each batch once Spark has reported its progress."""
 
     def __init__(self, topics: Sequence[str], on_batch: Callable[[BatchReport], object] | None) -> None:
-        """topics: URLs of topics, in the order that they have among a query's sources; they are the first of these. on_batch:
+        """topics: URLs of topics, in the order that they have among the query's sources; they are the first of these. on_batch:
         None where nobody wants reports."""
         self._topics = topics
         self._on_batch = on_batch
-        self._rows: dict[tuple[str, int], dict[str, int]] = {}  # of batches that are not reported yet, by query and number
+        self._rows: dict[int, dict[str, int]] = {}  # of batches that are not reported yet, by number
 
-    def keep(self, query: str, number: int, **rows: int) -> None:
+    def keep(self, number: int, **rows: int) -> None:
         """Keeps the counts of a batch until it is reported."""
         if self._on_batch is not None:
-            self._rows[query, number] = rows
+            self._rows[number] = rows
 
     def report(self, query: StreamingQuery) -> None:
         """Reports the batches whose progress Spark has reported since the last call."""
-        if self._on_batch is None or not any(name == query.name for name, _ in list(self._rows)):
+        if self._on_batch is None or not self._rows:
             return
         for at in query.recentProgress:
             if "addBatch" not in at["durationMs"]:
                 continue  # an idle query reports the number of its next batch
-            rows = self._rows.pop((str(query.name), at["batchId"]), None)
+            rows = self._rows.pop(at["batchId"], None)
             if rows is not None:
                 seconds = at["batchDuration"] / 1000
                 report = {"query": query.name, "batch": at["batchId"], "time": at["timestamp"], "seconds": seconds}

@@ -200,7 +200,6 @@ def test_a_journal_that_is_not_there_is_said_before_java_starts(tmp_path: Path) 
     "options",
     [
         ["--parse", "regex"],
-        ["--counts", "x"],
         ["--trigger", "often"],
         ["--conf", "x"],
         ["--parse", "regex", "--pattern", "(?<a>"],

@@ -16,7 +16,7 @@ from jlog.cli.signals import signals_to
 from jlog.cli.terminal.output import print_json, print_table
 from jlog.cli.terminal.progress import on_terminal, progress_bar
 from jlog.errors import JournalError
-from jlog.pipeline.plan import MaxBad, PipelinePlan, Windows
+from jlog.pipeline.plan import MaxBad, PipelinePlan
 from jlog.positions.times import FoundTime, parse_time, reads_as_a_time
 
 
@@ -106,12 +106,8 @@ OF_THE_PLAN = (
     type=SECONDS,
     help="With --compact-every: remove older snapshots of Iceberg.",
 )
-@click.option("--query", metavar="SQL", help="Run this at the end, on the tables records, quarantine and windows.")
-@click.option("--window", type=SECONDS, help="Also count records in windows of this length.")
-@click.option("--watermark", type=SECONDS, default="10m", show_default=True, help="How late a record may come.")
-@click.option("--count-by", metavar="COLUMN", multiple=True, help="Count for each value of COLUMN. May be repeated.")
-@click.option("--counts", metavar="DIR", help="Where the counts go.  [default: DEST.windows]")
-@click.option("--subscriber", metavar="NAME", help="Subscriber that follows, in each journal; NAME.windows too, with --window.")
+@click.option("--query", metavar="SQL", help="Run this at the end, on the tables records and quarantine.")
+@click.option("--subscriber", metavar="NAME", help="Subscriber that follows, in each journal.")
 @click.option(
     "--start",
     "--from",
@@ -162,7 +158,7 @@ def pipeline(**options: Any) -> None:
       jlogtool pipeline /var/lib/orders /lake/orders
       jlogtool pipeline --parse json --partition-by date --partition-by level \\
           --query 'SELECT level, count(*) FROM records GROUP BY 1' /tmp/a lake
-      jlogtool pipeline --trigger 10s --window 1m /tmp/a /tmp/b hdfs:///lake
+      jlogtool pipeline --trigger 10s /tmp/a /tmp/b hdfs:///lake
       jlogtool pipeline --format delta --compact-every 100 /var/lib/orders /lake
       jlogtool pipeline --format iceberg --table shop.db.orders \\
           --checkpoint /lake/orders.checkpoint /var/lib/orders
@@ -204,11 +200,6 @@ def plan_of(options: dict[str, Any]) -> PipelinePlan:
     from jlog.pipeline.parsing import Parser
 
     sources, dest, beside = places_of(options)
-    windows = None
-    if options["window"] is not None:
-        windows = Windows(beside("counts", "windows"), options["window"], options["watermark"], options["count_by"])
-    elif options["counts"] or options["count_by"]:
-        raise ValueError("--counts and --count-by need --window")
     # The plan has a time as text, which means the same on every machine.
     start, until = (
         place.isoformat() if isinstance(place, datetime) else place for place in (options["start"], options["until"])
@@ -221,7 +212,6 @@ def plan_of(options: dict[str, Any]) -> PipelinePlan:
         quarantine=beside("quarantine", "quarantine"),
         parser=Parser(options["parse"], options["pattern"], options["keep_value"]),
         partition_by=options["partition_by"] or ("date",),
-        windows=windows,
         start=start,
         until=until,
         is_table=options["table"] is not None,

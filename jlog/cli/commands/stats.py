@@ -141,31 +141,32 @@ def top(paths: tuple[str, ...], interval: float) -> None:
     """Watch journals, or all that are below a directory (the current one by default), as they are written and read.
 
     Shows the rates of each journal, and for each subscriber its lag, the change of the lag, the age of its next record
-    and the bytes that it holds back. `?` lists the keys, `q` quits. Changes nothing and holds nothing back.
+    and the bytes that it holds back; the largest lag comes first. Ctrl-C ends it. Changes nothing and holds nothing
+    back. `jlogtool console` sorts, scrolls and shows more.
 
-    Where stdin or stdout is not a terminal it looks twice, one interval apart, prints the result as plain text and ends;
+    Where stdout is not a terminal it looks twice, one interval apart, prints the result as plain text and ends;
     programs use `jlogtool stats`.
 
     \b
     Examples:
       jlogtool top /var/lib/events
       jlogtool top -i 0.5 /var/lib
-      jlogtool top /var/lib/events < /dev/null | head
+      jlogtool top /var/lib/events | head
     """
     sampler = Sampler(paths or (".",))
     from jlog.cli.terminal import live
 
     if on_terminal():
-        raise click.exceptions.Exit(live.watch(sampler, interval))
+        live.watch(sampler, interval)
     sampler.look()
     time.sleep(interval)
     live.print_snapshot(sampler.look())
 
 
 def on_terminal() -> bool:
-    """Says whether there is a terminal to read keys from and to draw on."""
+    """Says whether there is a terminal to draw on."""
     dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
-    return not dumb and all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    return not dumb and sys.stdout is not None and sys.stdout.isatty()
 
 
 @click.command()

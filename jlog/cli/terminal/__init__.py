@@ -1,1 +1,1 @@
-"""Output on a terminal: lines, tables, progress, and the screen of `jlogtool top`."""
+"""Output on a terminal: lines, tables, progress, and the display of `jlogtool top`."""

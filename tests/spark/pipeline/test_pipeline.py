@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +22,7 @@ from jlog.pipeline.destination import Destination
 from jlog.pipeline.inputs import Inputs
 from jlog.pipeline.parsing import Parser
 from jlog.pipeline.pipeline import Pipeline, Summary
-from jlog.pipeline.plan import PipelinePlan, Windows
+from jlog.pipeline.plan import PipelinePlan
 from jlog.pipeline.tables.parquet import ParquetTable
 from jlog.pipeline.tables.table import BatchId
 from patience import HUNG_SECONDS
@@ -192,45 +190,6 @@ def test_a_slip_in_the_query_shows_before_the_work_begins(run: Callable[..., Sum
     assert not Path(plan.dest).exists()
 
 
-def test_windows_are_counted_when_the_watermark_has_passed_them(
-    run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path
-) -> None:
-    windows = Windows(str(tmp_path / "counts"), 60.0, 60.0, ("level",))
-    plan = replace(plan, parser=Parser("json"), schema="level string", windows=windows)
-    values = [b'{"level": "a"}', b'{"level": "a"}', b"bad", b'{"level": "b"}', b'{"level": "a"}']
-    times = [NOON_US, NOON_US + 1, NOON_US + 2, NOON_US + 3, NOON_US + 600_000_000]
-    found = run(plan, values, timestamps_us=times)
-    assert found.windows == {"counts": 2, "directory": windows.directory}
-    counts = {(row["level"], row["start"].timestamp(), row["count"]) for row in rows(windows.directory)}
-    assert counts == {("a", NOON_US / 1e6, 2), ("b", NOON_US / 1e6, 1)}
-    assert found.records_bad == 1
-
-
-def counting(plan: PipelinePlan, tmp_path: Path, seconds: float = 60.0) -> PipelinePlan:
-    return replace(plan, windows=Windows(str(tmp_path / "counts"), seconds, 1.0))
-
-
-def test_counts_of_an_earlier_pipeline_are_not_added_to(
-    run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path
-) -> None:
-    plan = counting(plan, tmp_path)
-    times = [NOON_US, NOON_US + 600_000_000]
-    run(plan, [b"a", b"b"], timestamps_us=times)
-    for new in (replace(plan, dest=str(tmp_path / "new"), checkpoint=str(tmp_path / "new.checkpoint")), plan):
-        if new is plan:
-            shutil.rmtree(tmp_path / "checkpoint" / "windows")
-            (tmp_path / "checkpoint" / "windows.last.json").unlink()
-        with pytest.raises(jlog.JournalError, match=r"counts (belongs to another pipeline|has batch)"):
-            run(new)
-    assert len(rows(tmp_path / "counts")) == 1
-
-
-def test_windows_of_another_length_are_refused(run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path) -> None:
-    run(counting(plan, tmp_path), [b"a"])
-    with pytest.raises(ValueError, match="in windows of 60"):
-        run(counting(plan, tmp_path, 300.0), [b"b"])
-
-
 # --- Exactly once ---------------------------------------------------------------------------------------------------
 
 
@@ -387,7 +346,7 @@ def test_a_killed_first_run_leaves_its_place_to_the_next(
     run(plan, [b"old"] * 5)
     paths = {name: f"{getattr(plan, name)}-2" for name in ("dest", "quarantine", "checkpoint")}
     anew = replace(plan, **paths, start="latest")
-    Inputs(anew, "records", Checkpoint(spark, anew.checkpoint).query("records")).begin()
+    Inputs(anew, Checkpoint(spark, anew.checkpoint).query()).begin()
     assert run(anew, [b"new"] * 5).records_in == 5
     assert [row["value"] for row in rows(anew.dest)] == [b"new"] * 5
 
@@ -406,13 +365,6 @@ def test_a_run_ends_where_it_was_said_and_the_next_goes_on_there(run: Callable[.
 # --- Subscribers --------------------------------------------------------------------------------------------------------
 
 
-def test_each_query_has_a_subscriber_of_its_own(run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path) -> None:
-    windows = Windows(str(tmp_path / "counts"), 60.0, 60.0)
-    run(replace(plan, subscriber="lake", windows=windows), [b"x"] * 25)
-    found = jlog.Journal(plan.sources[0]).subscribers()
-    assert {name: at.lag for name, at in found.items()} == {"lake": 0, "lake.windows": 0}
-
-
 def test_a_subscriber_belongs_to_one_pipeline_until_it_is_set(
     run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path
 ) -> None:
@@ -426,24 +378,6 @@ def test_a_subscriber_belongs_to_one_pipeline_until_it_is_set(
     run(first)
     jlog.Journal(plan.sources[0]).set_subscriber("lake", "begin")
     assert run(second).records_in == 30
-
-
-def test_windows_added_later_begin_at_the_first_record_left(
-    run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The first segments are gone, since the records' subscriber has passed them."""
-    jlog.Journal.create(plan.sources[0], segment_bytes=4096)
-    plan = replace(plan, subscriber="lake")
-    for _ in range(4):
-        run(plan, [b"x" * 100] * 100)
-    first = jlog.Journal(plan.sources[0]).first_sequence
-    assert first > 0
-    found = run(replace(plan, windows=Windows(str(tmp_path / "counts"), 60.0, 60.0)), [b"x"])
-    assert found.records_in == 1
-    told = re.search(r"the windows count the records that are still there: .* from (\d+) on", caplog.text)
-    assert told is not None
-    assert int(told[1]) >= first
-    assert jlog.Journal(plan.sources[0]).subscribers()["lake.windows"].lag == 0
 
 
 def test_a_report_of_each_batch_says_what_is_left(spark: SparkSession, plan: PipelinePlan, tmp_path: Path) -> None:
