@@ -93,7 +93,7 @@ def subscriber_rows(samples: Sequence[Sample]) -> list[SubscriberRow]:
     rows = [
         SubscriberRow(name, sample, at) for sample in samples if sample.stats for name, at in sample.stats.subscribers.items()
     ]
-    return sorted(rows, key=lambda row: -1 if row.at.lag is None else row.at.lag, reverse=True)
+    return sorted(rows, key=lambda row: row.at.lag, reverse=True)
 
 
 def plain_table(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
