@@ -65,13 +65,15 @@ def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **op
     return kafka.TopicReader(str(url), subscriber, **options)
 
 
-def open_worker(url: str | os.PathLike[str], name: str, **options: Any) -> Worker | kafka.TopicWorker:
-    """Opens a worker that shares the subscriber `name` of the journal at `url`, or the share group `name` of the Kafka topic
-    there. The options are those of jlog.Worker, or those of jlog.kafka.TopicWorker. URLs and errors are those of
-    open_writer."""
+def open_worker(url: str | os.PathLike[str], name: str, **options: Any) -> Worker:
+    """Opens a worker that shares the subscriber `name` of the journal at `url`. The options are those of jlog.Worker. URLs and
+    errors are those of open_writer. The URL of a topic raises ValueError, which says how its messages are shared out."""
     path = path_of(url)
     if path is None:
-        return kafka.TopicWorker(str(url), name, **options)
+        raise ValueError(
+            f"{url}: jlog shares out the records of journals; share out a topic with ShareConsumer of confluent-kafka, or "
+            "mirror the topic into a journal (`jlogtool mirror from-kafka`) and open the worker there"
+        )
     from jlog.working.worker import Worker  # most programs do not need it
 
     return Worker(path, name, **options)

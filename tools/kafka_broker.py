@@ -58,12 +58,8 @@ SETTINGS = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    "group.share.heartbeat.interval.ms": "200",  # in which a worker learns what it gets
-    "group.share.min.heartbeat.interval.ms": "200",
     "log.cleaner.dedupe.buffer.size": "2000000",
     "log.cleaner.backoff.ms": "200",
     "log.initial.task.delay.ms": "100",

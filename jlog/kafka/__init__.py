@@ -24,7 +24,6 @@ from jlog.kafka.pair import PartPosition, Status, positions, status
 from jlog.kafka.standbys import Promotion, Standby, promote
 from jlog.kafka.topic.reader import TopicReader
 from jlog.kafka.topic.topics import TopicJournal, create_journal, delete_journal, list_topics
-from jlog.kafka.topic.worker import TopicTask, TopicWorker
 from jlog.kafka.topic.writer import TopicWriter
 
 __all__ = [
@@ -46,8 +45,6 @@ __all__ = [
     "TopicChanged",
     "TopicJournal",
     "TopicReader",
-    "TopicTask",
-    "TopicWorker",
     "TopicWriter",
     "create_journal",
     "delete_journal",

@@ -1,29 +1,24 @@
-"""Iterating over tasks, coroutines and run(): the same for a worker of a journal and one of a topic."""
+"""Iterating over tasks, coroutines and run(): what a Worker makes of its take()."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from jlog.system.arguments import check_count, check_timeout
 
 if TYPE_CHECKING:
+    from jlog._core.work.task import Task
+    from jlog._core.work.tasks import TaskSource
     from jlog.working.asynchronous import AsyncTakes
     from jlog.working.running import Run
 
 
-class Begun(Protocol):
-    def begin(self) -> None: ...
-
-
-AnyTask = TypeVar("AnyTask", bound=Begun)
-
-
-class Taking(Generic[AnyTask]):
+class Taking:
     """The calls of a worker that are made of its take(), and stop()."""
 
-    _source: Any  # with the calls of TaskSource that AsyncTakes and Run make
+    _source: TaskSource
     _pid: int  # of the process that has opened the worker
     _async: AsyncTakes | None = None
     _run: Run | None = None
@@ -35,10 +30,10 @@ class Taking(Generic[AnyTask]):
     def _check_open(self) -> None:
         raise NotImplementedError
 
-    def take(self, max_records: int = 1, timeout: float | None = None) -> list[AnyTask]:
+    def take(self, max_records: int = 1, timeout: float | None = None) -> list[Task]:
         raise NotImplementedError
 
-    def tasks(self, timeout: float | None = None) -> Iterator[AnyTask]:
+    def tasks(self, timeout: float | None = None) -> Iterator[Task]:
         """Iterates over tasks, each taken when it is asked for. It ends after `timeout` seconds without one; None: never. After
         stop() it ends too."""
         check_timeout("timeout", timeout)
@@ -49,19 +44,19 @@ class Taking(Generic[AnyTask]):
             tasks[0].begin()
             yield tasks.pop()  # this frame keeps no reference to a task that the program has dropped
 
-    def __iter__(self) -> Iterator[AnyTask]:
+    def __iter__(self) -> Iterator[Task]:
         return self.tasks()
 
-    async def take_async(self, max_records: int = 1, timeout: float | None = None) -> list[AnyTask]:
+    async def take_async(self, max_records: int = 1, timeout: float | None = None) -> list[Task]:
         """The same as take(), in the running asyncio loop. A call that is cancelled gives back what it was about to return."""
         max_records = check_count("max_records", max_records)
         check_timeout("timeout", timeout)
-        return cast("list[AnyTask]", await self._takes().take(max_records, timeout))
+        return await self._takes().take(max_records, timeout)
 
-    def tasks_async(self, timeout: float | None = None) -> AsyncIterator[AnyTask]:
+    def tasks_async(self, timeout: float | None = None) -> AsyncIterator[Task]:
         """The same as tasks(), for `async for` in the running asyncio loop."""
         check_timeout("timeout", timeout)
-        return cast("AsyncIterator[AnyTask]", self._takes().tasks(timeout))
+        return self._takes().tasks(timeout)
 
     def _takes(self) -> AsyncTakes:
         if self._async is None:
@@ -70,7 +65,7 @@ class Taking(Generic[AnyTask]):
             self._async = AsyncTakes(self._source)
         return self._async
 
-    def run(self, handle: Callable[[AnyTask], object], *, threads: int = 1, grace: float = 30.0) -> None:
+    def run(self, handle: Callable[[Task], object], *, threads: int = 1, grace: float = 30.0) -> None:
         """Calls handle(task) for each task, in `threads` threads, until stop(), SIGTERM or SIGINT. It acknowledges a task when
         handle returns; an Exception is logged, and the task is given back for its next attempt.
 
@@ -80,7 +75,7 @@ class Taking(Generic[AnyTask]):
         from jlog.working.running import Run
 
         self._check_open()
-        self._run = Run(self._source, self.stop, self.path, cast("Any", handle))
+        self._run = Run(self._source, self.stop, self.path, handle)
         try:
             self._run.run(threads, grace)
         finally:

@@ -66,7 +66,7 @@ def _let_leave(source: Tasks) -> None:
         finalizers.Finalize(None, _leave, exitpriority=0)
 
 
-class Worker(Taking[Task]):
+class Worker(Taking):
     """One of many workers that share the subscriber `name` of the journal at `path`. Each record goes to one of them at a time,
     and is finished by itself.
 

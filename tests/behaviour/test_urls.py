@@ -86,6 +86,11 @@ def test_writer_and_reader_of_a_url_are_those_of_the_path(tmp_path):
     assert values(path) == [b"one", b"two"]
 
 
+def test_the_work_of_a_topic_is_refused_with_the_two_ways_to_share_it_out():
+    with pytest.raises(ValueError, match=r"kafka://host/jobs.* ShareConsumer of confluent-kafka.*`jlogtool mirror from-kafka`"):
+        jlog.open_worker("kafka://host/jobs", "resize")
+
+
 def test_a_relative_url_is_relative_to_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with jlog.open_writer("file:here/orders") as writer:

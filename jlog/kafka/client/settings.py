@@ -41,7 +41,6 @@ OURS = frozenset(
         "on_delivery",
         "queue.buffering.backpressure.threshold",
         "request.required.acks",
-        "share.acknowledgement.mode",
         "transactional.id",
     )
 )
@@ -85,8 +84,6 @@ CONSUMER = {
     "queued.max.messages.kbytes": 65_536,  # of each partition: bounds the memory of a consumer
     "fetch.message.max.bytes": 1 << 20,
 }
-SHARING = {"share.acknowledgement.mode": "explicit", "fetch.wait.max.ms": 100, "check.crcs": True}
-
 
 PREFIX = "prefix"  # the one setting that is not librdkafka's
 ENDS = "source", "sink"
@@ -162,11 +159,6 @@ class Settings:
     def for_consumer(self, **more: Any) -> dict[str, Any]:
         # The client needs a group; it joins none, and commits nothing by itself.
         return self._merged(CONSUMER, {"group_id": self.names.group, **more})
-
-    def for_share_group(self, name: str) -> dict[str, Any]:
-        found = self._merged(SHARING, {"group_id": name})
-        del found["allow.auto.create.topics"]  # the client refuses it there, and creates none
-        return found
 
     def _merged(self, own: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dict[str, Any]:
         named = {name.replace("_", "."): value for name, value in more.items()}

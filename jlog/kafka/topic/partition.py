@@ -151,9 +151,9 @@ def _number_of(at: TopicUrl, topic: Topic) -> int:
 
 
 class Opened:
-    """A reader, a writer or a worker of a topic: it is open until close(), in the process that has opened it."""
+    """A reader or a writer of a topic: it is open until close(), in the process that has opened it."""
 
-    _kind: ClassVar[str]  # "reader", "writer" or "worker", for errors
+    _kind: ClassVar[str]  # "reader" or "writer", for errors
     _closed = False
 
     def __init__(self, at: TopicUrl) -> None:
