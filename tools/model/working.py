@@ -6,90 +6,28 @@ begins with `open` does so once no other one lives. It creates the window anew i
 since the window was used. One that begins with `register` comes while others live, and takes the first free slot, such as that of a
 dead one: the slot's byte says that a worker lives, and not which one.
 
+A death is a failure of what the worker had begun; if it had begun nothing, of what it was handed first; of nothing if it had left by
+itself. `due` counts for each record the failures that it has to have. The store that frees a record counts its failure too. A worker
+that drops a record marks it without the lock, and gives it back with its next take.
+
 Models: pyx/work/entries.h, pyx/work/window.h, pyx/work/window.pyx, pyx/work/task.pyx, pyx/work/tasks.pyx.
 """
 
-from operator import attrgetter
-
-from small import OVER, Small, SmallModel, Steps
+from small import OVER, SmallModel, Steps
+from window import BEYOND, DELAYED, DROPPED, FREE, OLD_MARK, Working
 from world import Violation, put
 
 EARLY_NEXT = "a record is passed before it has its entry"
 NO_STAMP = "a finish does not look at the stamp"
 NO_REBUILD = "the lock's new owner does not rebuild"
 NO_PROOF = "a worker is buried without its byte"
-BEYOND = "an entry counts that was not passed yet"
 UNKNOWN = "a stored position that is not known counts as one that was moved back"
 NO_RELEASE = "the lock stays with a slot that another worker has now"
 NO_BURIAL = "a worker keeps what the last one of its slot had"
-
-FREE, DELAYED = "free", "delayed"
-
-
-class Working(Small):
-    FIELDS = (
-        "owner",  # slot that has the lock, or None
-        "unrepaired",
-        "slots",  # of each thread, or None before it has one
-        "next",  # records before it were passed
-        "entries",  # of each record: None, or (slot that has it, FREE or DELAYED, stamp)
-        "ready",  # derived: records that are free again, in the order in which they are handed out
-        "stamp",
-        "file",  # the committed position in the subscriber's file
-        "stored",  # the same as the window has it: less where a worker died between the two, None after a rebuild
-        "holds",  # what each thread was handed: (record, stamp), or None
-        "finished",  # records whose finish has returned
-        "told",  # threads that were told LeaseLost
-        "threads",
-        "kills",
-    )
-    __slots__ = FIELDS
-    values = staticmethod(attrgetter(*FIELDS))
-
-    def set_entry(self, record, entry):
-        self.entries = put(self.entries, record, entry)
-
-    def is_gone(self, pid):
-        return self.threads[pid][0] == "gone"
-
-    def is_dead(self, slot):
-        """Returns whether nobody has the slot's byte."""
-        return all(self.slots[pid] != slot or self.is_gone(pid) for pid in range(len(self.threads)))
-
-    def held_by(self, slot):
-        return [record for record, entry in enumerate(self.entries) if entry and entry[0] == slot and record < self.next]
-
-    def takeable(self):
-        """Yields the records that may be handed out now. Time may have ended any delay and any lease."""
-        yield from self.ready[:1]
-        for record, entry in enumerate(self.entries):
-            if entry and record < self.next and not self.ready:
-                owner, state, _ = entry
-                if (owner is None and state == DELAYED) or (owner is not None and self.model.leases):
-                    yield record
-
-    def has_work(self):
-        is_new = self.next < self.model.records
-        is_dead = any(self.is_dead(slot) and self.held_by(slot) for slot in range(len(self.threads)))
-        return is_new or is_dead or any(True for _ in self.takeable()) or (self.owner is not None and self.is_dead(self.owner))
-
-    def rebuild(self):
-        """Computes what is derived. An entry of a record that was not passed is dropped."""
-        for record, entry in enumerate(self.entries):
-            if entry and record >= self.next and not self.wrong(BEYOND):
-                self.set_entry(record, None)
-        self.ready = tuple(
-            record for record, entry in enumerate(self.entries) if entry and entry[0] is None and entry[1] == FREE
-        )
-
-        self.stored, self.unrepaired = None, False
-
-    def oldest(self):
-        return min((record for record in range(self.next) if self.entries[record]), default=self.next)
-
-    def unlock_and(self, pid, pc, memory=()):
-        self.owner = None
-        self.go(pid, pc, memory)
+TWO_STORES = "a failure is counted before the record is freed"
+BEGUN_FIRST = "what was in work is freed before the rest"
+NO_MARK = "the record to blame is freed without a mark that says so"
+NEVER_LEFT = "a worker that ends by itself does not say so"
 
 
 step = Steps()
@@ -103,10 +41,17 @@ class WorkingModel(SmallModel):
         count = len(self.programs)
         threads = self.first_threads()
         slots = tuple(None if threads[pid][0] == "register" else pid for pid in range(count))
-        return None, False, slots, 0, (None,) * self.records, (), 0, 0, 0, (None,) * count, (), (), threads, self.kills
+        none, zeros = (None,) * self.records, (0,) * self.records
+        return None, False, slots, 0, none, zeros, (), 0, 0, 0, ((),) * count, (), zeros, (), (), threads, self.kills
 
     def is_alive(self, *_):
         return True
+
+    def died(self, m, process):
+        has_joined = self.programs[process][m.threads[process][1]] != "register"
+        if m.slots[process] is not None and has_joined:
+            for record in m.fails_with(m.slots[process])[0]:
+                m.due = put(m.due, record, m.due[record] + 1)
 
     def check(self, m):
         for record in m.finished:
@@ -119,13 +64,27 @@ class WorkingModel(SmallModel):
                 gone = not m.entries[record] and record not in m.finished and record not in self.maybe(m)
                 if gone and not ending:
                     raise Violation(f"record {record} is lost")
-        holders = [held[0] for pid, held in enumerate(m.holds) if held and not m.is_gone(pid)]
+            if not self.leases:  # one that is over may be taken from a dead worker before anybody buries that
+                self.check_failures(m)
+        holders = [
+            record
+            for pid, held in enumerate(m.holds)
+            if not m.is_gone(pid)
+            for record, stamp in held
+            if m.begun[record] != -stamp
+        ]
         if not self.leases and len(holders) != len(set(holders)):
             raise Violation(f"two living workers have the same record: {holders}")
 
+    def check_failures(self, m):
+        held = {record for pid, held in enumerate(m.holds) if not m.is_gone(pid) for record, _ in held}
+        for record, entry in enumerate(m.entries[: m.next]):
+            if entry and (entry[0] is None or record in held) and entry[3] != m.due[record]:
+                raise Violation(f"record {record} has failed {m.due[record]} times, and its entry says {entry[3]}")
+
     def maybe(self, m):
         """Records that a killed worker may have finished: it held them, and their entries are gone."""
-        return {held[0] for pid, held in enumerate(m.holds) if held and m.is_gone(pid)}
+        return {record for pid, held in enumerate(m.holds) if m.is_gone(pid) for record, _ in held}
 
     def stuck(self, state):
         m = Working(self, state)
@@ -143,7 +102,7 @@ def open_alone(m, pid):
     stored, m.owner = m.stored, None
     m.rebuild()
     if m.wrong(UNKNOWN) if stored is None else stored > m.file:
-        m.next, m.entries, m.ready = m.file, (None,) * m.model.records, ()
+        m.next, m.entries, m.ready, m.due = m.file, (None,) * m.model.records, (), (0,) * m.model.records
     m.go(pid, "read position")
     return None
 
@@ -174,24 +133,48 @@ def release_lock(m, pid):
 @step("join, locked")
 def bury_own(m, pid):
     """Frees what the last worker of the slot has left."""
-    left = m.held_by(m.slots[pid])
-    if left and not m.wrong(NO_BURIAL):
-        m.set_entry(left[0], (None, FREE, m.entries[left[0]][2]))
-        m.go(pid, "queue", (left[0], "join, locked"))
+    slot = m.slots[pid]
+    if m.held_by(slot) and not m.wrong(NO_BURIAL):
+        bury_one(m, pid, slot, "join, locked")
     else:
+        m.left = tuple(other for other in m.left if other != slot)
         m.unlock_and(pid, "join")
         m.next_call(pid)
+
+
+def bury_one(m, pid, slot, then):
+    """Does one step of a burial: marks what is to blame, or else frees a record; those that are marked last."""
+    failing, are_marked = m.fails_with(slot, m.model.wrong)
+    if failing and not are_marked and not m.wrong(NO_MARK):
+        m.mark(failing[0], m.entries[failing[0]][2])
+        return
+    held = m.held_by(slot)
+    first = failing if m.wrong(BEGUN_FIRST) or not are_marked else [record for record in held if record not in failing]
+    record = (first or held)[0]
+    if record in failing and m.wrong(TWO_STORES):
+        owner, state, stamp, failures = m.entries[record]
+        m.set_entry(record, (owner, state, stamp, failures + 1))
+        m.go(pid, "free", (record, then))
+        return
+    m.free(record, failed=record in failing)
+    m.go(pid, "queue", (record, then))
+
+
+@step("free")
+def free_late(m, pid):
+    m.free(m.memory(pid)[0])
+    m.go(pid, "queue", m.memory(pid))
 
 
 @step("take", "finish", "delay", "join")
 def lock(m, pid):
     call = m.threads[pid][0]
-    if call == "take" and not m.has_work():
+    if call == "take" and not m.has_work(pid):
         if all(entry is None for entry in m.entries) and m.next == m.model.records:
             m.go(pid, "done")
             return None
-        return False  # it sleeps
-    if call in ("finish", "delay") and m.holds[pid] is None:
+        return m.next_call(pid) if m.holds[pid] else False  # without a record in hand it sleeps
+    if call in ("finish", "delay") and not m.holds[pid]:
         return m.next_call(pid)
     if m.owner is not None:
         if not m.is_dead(m.owner):
@@ -213,11 +196,18 @@ def bury(m, pid):
     """Frees what a dead worker has. To hold its byte proves that it is dead."""
     for slot in range(len(m.threads)):
         if slot != m.slots[pid] and m.held_by(slot) and (m.is_dead(slot) or m.wrong(NO_PROOF)):
-            record = m.held_by(slot)[0]
-            m.set_entry(record, (None, FREE, m.entries[record][2]))
-            m.go(pid, "queue", (record, "take, locked"))
-            return None
+            return bury_one(m, pid, slot, "take, locked")
     return False
+
+
+@step("take, locked")
+def free_dropped(m, pid):
+    dropped = [record for record in m.held_by(m.slots[pid]) if m.is_dropped(record)]
+    if not dropped:
+        return False
+    m.free(dropped[0])
+    m.go(pid, "queue", (dropped[0], "take, locked"))
+    return None
 
 
 @step("queue")
@@ -253,7 +243,7 @@ def create_entry(m, pid):
         return None
     if m.entries[record]:
         raise Violation(f"record {record} has two entries")
-    m.set_entry(record, (None, FREE, 0))
+    m.set_entry(record, (None, FREE, 0, 0))
     m.go(pid, "give", (record, True))
     return None
 
@@ -261,15 +251,19 @@ def create_entry(m, pid):
 @step("create")
 def create_late(m, pid):
     (record,) = m.memory(pid)
-    m.set_entry(record, (None, FREE, 0))
+    m.set_entry(record, (None, FREE, 0, 0))
     m.go(pid, "give", (record, False))
 
 
 @step("give")
 def give(m, pid):
     record, is_new = m.memory(pid)
+    owner, failures = m.entries[record][0], m.entries[record][3]
     m.stamp += 1
-    m.set_entry(record, (m.slots[pid], FREE, m.stamp))
+    if owner is not None:  # its lease was over
+        failures += 1
+        m.due = put(m.due, record, m.due[record] + 1)
+    m.set_entry(record, (m.slots[pid], FREE, m.stamp, failures))
     m.go(pid, "pass" if is_new else "taken", (record,))
 
 
@@ -283,7 +277,7 @@ def store_next(m, pid):
 @step("taken")
 def return_task(m, pid):
     (record,) = m.memory(pid)
-    m.holds = put(m.holds, pid, (record, m.entries[record][2]))
+    m.holds = put(m.holds, pid, (*m.holds[pid], (record, m.entries[record][2])))
     m.unlock_and(pid, "taken")
     m.next_call(pid)
 
@@ -295,12 +289,12 @@ def find_nothing(m, pid):
     if any(m.held_by(other) and m.is_dead(other) for other in range(len(m.threads))):
         return False
     m.unlock_and(pid, "take")
-    return None
+    return m.next_call(pid) if m.holds[pid] else None
 
 
 @step("finish, locked", "delay, locked")
 def look_at_entry(m, pid):
-    record, stamp = m.holds[pid]
+    record, stamp = m.holds[pid][0]
     call = m.threads[pid][0]
     entry = m.entries[record]
     is_held = entry is not None and entry[0] == m.slots[pid] and entry[2] == stamp
@@ -308,7 +302,7 @@ def look_at_entry(m, pid):
         is_held = True
     if not is_held:
         m.told = (*m.told, pid)
-        m.holds = put(m.holds, pid, None)
+        m.drop_hold(pid)
         m.unlock_and(pid, "lost")
         m.next_call(pid)
     elif call == "finish, locked":
@@ -316,7 +310,7 @@ def look_at_entry(m, pid):
             raise Violation(f"{pid} finishes record {record}, which {entry[0]} has now")
         m.go(pid, "finishing", (record,))
     else:
-        m.set_entry(record, (m.slots[pid], DELAYED, stamp))
+        m.set_entry(record, (m.slots[pid], DELAYED, *entry[2:]))
         m.go(pid, "delaying", (record,))
 
 
@@ -339,7 +333,7 @@ def return_finish(m, pid):
     (record,) = m.memory(pid)
     m.stored = m.file
     m.finished = tuple(sorted({*m.finished, record}))
-    m.holds = put(m.holds, pid, None)
+    m.drop_hold(pid)
     m.unlock_and(pid, "finished")
     m.next_call(pid)
 
@@ -347,29 +341,75 @@ def return_finish(m, pid):
 @step("delaying")
 def store_delay(m, pid):
     (record,) = m.memory(pid)
-    m.set_entry(record, (None, DELAYED, m.entries[record][2]))
-    m.holds = put(m.holds, pid, None)
+    m.free(record, DELAYED, failed=True)
+    m.due = put(m.due, record, m.due[record] + 1)
+    m.drop_hold(pid)
     m.unlock_and(pid, "delayed")
     m.next_call(pid)
+
+
+@step("begin", "drop")
+def look_without_lock(m, pid):
+    """The mark is stored without the lock, after a look at the entry: the lease may be over in between."""
+    if not m.holds[pid]:
+        return m.next_call(pid)
+    record, stamp = m.holds[pid][0]
+    entry = m.entries[record]
+    if entry and entry[0] == m.slots[pid] and entry[2] == stamp:
+        m.go(pid, "marking", (record, stamp if m.threads[pid][0] == "begin" else -stamp))
+    else:
+        m.next_call(pid)
+    return None
+
+
+@step("marking")
+def store_mark(m, pid):
+    record, mark = m.memory(pid)
+    m.mark(record, mark)
+    if mark < 0:
+        m.drop_hold(pid)
+    m.next_call(pid)
+
+
+@step("leave")
+def say_that_it_leaves(m, pid):
+    """The program ends, and then the kernel frees the slot's byte."""
+    if not m.wrong(NEVER_LEFT):
+        m.left = (*m.left, m.slots[pid])
+    m.go(pid, "end")
+
+
+@step("end")
+def end(m, pid):
+    m.go(pid, "gone")
 
 
 TAKE_AND_FINISH, DELAY_ONCE = ("take", "finish"), ("take", "delay")
 KILLED_TWO = (TAKE_AND_FINISH, TAKE_AND_FINISH * 2)
 REUSED = (TAKE_AND_FINISH, TAKE_AND_FINISH, ("register", *TAKE_AND_FINISH * 2))
+TAKE_TWO, BEGIN = ("take", "take", "finish", "finish"), ("take", "take", "begin", "finish", "finish")
+DROP, LEAVE = ("take", "take", "drop", *TAKE_AND_FINISH * 2), ("take", "begin", "leave")
+TWICE = TAKE_AND_FINISH * 2
 SCENARIOS = [
-    WorkingModel("working: three workers, two killed", (TAKE_AND_FINISH * 2,) * 3, kills=2),
-    WorkingModel("working: delays, one killed", (DELAY_ONCE + TAKE_AND_FINISH * 2, TAKE_AND_FINISH * 2), kills=1),
-    LeasedModel("working: leases, one killed", (TAKE_AND_FINISH * 2,) * 3, kills=1),
-    WorkingModel("working: two killed, another opens", (*KILLED_TWO, ("open", *TAKE_AND_FINISH * 2)), kills=2),
+    WorkingModel("working: three workers, two killed", (TWICE,) * 3, kills=2),
+    WorkingModel("working: delays, one killed", (DELAY_ONCE + TWICE, TWICE), kills=1),
+    LeasedModel("working: leases, one killed", (TWICE,) * 3, kills=1),
+    WorkingModel("working: two killed, another opens", (*KILLED_TWO, ("open", *TWICE)), kills=2),
     WorkingModel("working: two killed, one reuses a slot", REUSED, kills=2),
     WorkingModel("working: two killed, two reuse slots", (*REUSED, REUSED[-1]), kills=2, quick=False),
+    WorkingModel("working: one killed in work, and one that buries it", (BEGIN, TAKE_TWO, TWICE), kills=2),
+    WorkingModel("working: one drops, one is killed", (DROP, TWICE), kills=1),
+    WorkingModel("working: one leaves, one is killed", (LEAVE, BEGIN, TWICE), kills=1),
+    WorkingModel("working: one leaves, one reuses its slot", (LEAVE, ("register", *BEGIN), TWICE), kills=1),
+    LeasedModel("working: leases, one killed in work", (("take", "begin", "finish"), BEGIN), kills=1),
 ]
 MISTAKES = [
-    *(
-        WorkingModel("", (TAKE_AND_FINISH * 2,) * 3, kills=2, wrong=mistake)
-        for mistake in (EARLY_NEXT, NO_REBUILD, NO_PROOF, BEYOND)
-    ),
-    LeasedModel("", (TAKE_AND_FINISH * 2,) * 3, wrong=NO_STAMP),
-    WorkingModel("", (*KILLED_TWO, ("open", *TAKE_AND_FINISH * 2)), kills=2, wrong=UNKNOWN),
+    *(WorkingModel("", (TWICE,) * 3, kills=2, wrong=mistake) for mistake in (EARLY_NEXT, NO_REBUILD, NO_PROOF, BEYOND)),
+    LeasedModel("", (TWICE,) * 3, wrong=NO_STAMP),
+    WorkingModel("", (*KILLED_TWO, ("open", *TWICE)), kills=2, wrong=UNKNOWN),
     *(WorkingModel("", REUSED, kills=1, wrong=mistake) for mistake in (NO_RELEASE, NO_BURIAL)),
+    *(WorkingModel("", (BEGIN, TAKE_TWO, TWICE), kills=2, wrong=mistake) for mistake in (TWO_STORES, BEGUN_FIRST, NO_MARK)),
+    WorkingModel("", (BEGIN, TAKE_TWO, TWICE), kills=2, wrong=OLD_MARK),
+    WorkingModel("", (DROP, TWICE), kills=1, wrong=DROPPED),
+    WorkingModel("", (LEAVE, BEGIN, TWICE), kills=1, wrong=NEVER_LEFT),
 ]
