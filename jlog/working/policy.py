@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from jlog._core.system.lock import NEVER, Deadline
@@ -34,11 +35,10 @@ class TaskPolicy:
         self._lock_timeout = lock_timeout
         self._passed = PassedSegments(journal.path, journal.meta, journal.cursor, subscriber.name)
         self._warned = False
+        self._uuid = journal.meta.uuid
         self._letters: DeadLetters | None = None
-        if subscriber.options.dead_letters is not None:
-            from jlog.working.dead_letters import DeadLetters  # few programs need it
-
-            self._letters = DeadLetters(subscriber, journal.path, journal.meta.uuid, lock_timeout)
+        self._letters_path: str | None = None
+        self._choosing = threading.Lock()
 
     def deadline(self) -> Deadline:
         return NEVER if self._lock_timeout is None else Deadline(self._lock_timeout)
@@ -47,6 +47,18 @@ class TaskPolicy:
         if self._letters is not None:
             self._letters.close()
         self._passed.close()
+
+    def _dead_letters(self) -> DeadLetters | None:
+        """Returns where rejected records go now; None if they go nowhere. Any worker may have changed that."""
+        self._subscriber.refresh_options()
+        path = self._subscriber.options.dead_letters
+        with self._choosing:
+            if path is not None and path != self._letters_path:  # other threads may still use those of before
+                from jlog.working.dead_letters import DeadLetters  # few programs need it
+
+                self._letters = DeadLetters(self._subscriber, self._path, self._uuid, self._lock_timeout)
+                self._letters_path = path
+            return self._letters
 
     def decode(self, task: Task) -> Any:
         if self._decoder is None:
@@ -74,7 +86,7 @@ class TaskPolicy:
     def failed(self, holder: TaskHolder, task: Task, error: BaseException) -> None:
         """Ends a `with task` out of which an exception came, which goes on to the caller whatever becomes of the task."""
         try:
-            if isinstance(error, DecodeError) and error.sequence == task.sequence and self._letters is not None:
+            if isinstance(error, DecodeError) and error.sequence == task.sequence and self._dead_letters() is not None:
                 task.reject(reason_of(error))  # another attempt would fail too
             elif isinstance(error, Exception):
                 task.nack(reason=reason_of(error))
@@ -95,8 +107,9 @@ class TaskPolicy:
         warn(self._path, f"record {task.sequence} could not be rejected or given back, and comes again", refused)
 
     def reject(self, holder: TaskHolder, task: Task, reason: str) -> None:
-        if self._letters is not None:
-            self._letters.reject(holder, task, reason, self.deadline())
+        letters = self._dead_letters()
+        if letters is not None:
+            letters.reject(holder, task, reason, self.deadline())
             self.sync_finishes()
             return
         warn(self._path, f"record {task.sequence} was rejected after {task.attempt} attempts", reason or "no reason given")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import logging
 import os
@@ -21,6 +22,7 @@ from jlog.system.arguments import check_count, check_seconds
 from jlog.system.threads import start_thread
 
 THREADS_MAX = 10_000
+FULL = errno.ENOSPC, errno.EDQUOT
 SLICE_SECONDS = 1.0  # longest wait of the main thread: a signal that comes just before it sleeps does not wake it
 NEVER_RUN = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
 NOT_RUN = (
@@ -43,6 +45,7 @@ class Run:
         self._changed = threading.Condition()
         self._held: set[Task] = set()
         self._left = 0  # threads that have not ended
+        self._is_full = False  # no new record could be taken, and that was told
         self._error: BaseException | None = None
 
     def run(self, threads: int, grace: float) -> None:
@@ -103,11 +106,25 @@ class Run:
             except PositionLost as error:
                 _log.warning("%s", error)
                 continue
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                self._tell_full(error)
+                continue
+            self._is_full = False
             if tasks:
                 with self._changed:
                     self._held.add(tasks[0])
                 return tasks[0]
         return None
+
+    def _tell_full(self, error: OSError) -> None:
+        """Waits for space: what is in work may go on meanwhile, and makes some."""
+        with self._changed:
+            is_told, self._is_full = self._is_full, True
+            if not is_told:
+                _log.warning("%s", error)
+            self._changed.wait(SLICE_SECONDS)
 
     def _do(self, task: Task) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +69,7 @@ class SharedSubscriber:
         self.name = name
         self.options = WorkOptions()
         self.rewinds = 0  # since the subscriber was shared
+        self._revision = 0  # of the options
         self._journal = journal
         self._lock_timeout = lock_timeout
         self._given = given
@@ -112,15 +114,17 @@ class SharedSubscriber:
             if alone:
                 locks.acquire(NAME_BYTE, shared=True)
                 self.window.drop_before(self._position)
-            if changed:
+            if changed and alone:
                 self.sync_finishes(deadline, anew=True)
+            elif changed:
+                self._change_options(deadline)
             locks.release(OPENING_BYTE)
         except BaseException:
             self.window.release()
             raise
 
     def _join(self) -> bool:
-        """Opens the window beside living workers."""
+        """Opens the window beside living workers. Returns whether the options have to be changed."""
         path = self._journal.path
         try:
             self.window.open(alone=False)
@@ -132,14 +136,8 @@ class SharedSubscriber:
             ) from None
         copy = work_files.read(path, self._journal.meta, self.name)
         self.options, self.rewinds = (copy.options, copy.rewinds) if copy else (WorkOptions(), 0)
-        for name in self._given:
-            value = self._given[name]
-            if value != getattr(self.options, name):
-                raise ValueError(
-                    f"{path}: subscriber {self.name!r} has {name}={getattr(self.options, name)!r} while other workers live, "
-                    f"not {value!r}; leave {name} out, or close the other workers first"
-                )
-        return False
+        self._revision = self.window.revision
+        return replace(self.options, **self._given) != self.options
 
     def _open_alone(self) -> bool:
         """Opens the window while no worker lives, or creates it. Returns whether the durable copy has to be written."""
@@ -156,11 +154,32 @@ class SharedSubscriber:
             if copy is not None and not (copy.next_sequence is None and isinstance(error, FileNotFoundError)):
                 self._tell(error)
             self._create(copy, position)
-        options = self.options
-        keyed = options.order == "key"
-        self.window.configure(options.window, options.max_attempts or 0, keyed, options.backoff)
+        self._configure()
         self.window.read_position()
         return copy is None or known != self.options
+
+    def _configure(self) -> None:
+        options = self.options
+        self.window.configure(options.window, options.max_attempts or 0, options.order == "key", options.backoff)
+        self._revision = self.window.revision
+
+    def _change_options(self, deadline: Deadline) -> None:
+        """Changes the options beside living workers. Those see them in the window, or in the file once the window's revision is
+        another one; and none writes its own over them, for that needs the lock that is held here."""
+        with self._syncs(deadline):
+            self.refresh_options()
+            self.options = replace(self.options, **self._given)
+            self._write_copy(deadline)
+            self._configure()
+
+    def refresh_options(self) -> None:
+        """Reads the options again if any worker has changed them."""
+        revision = self.window.revision
+        if revision != self._revision:
+            copy = work_files.read(self._journal.path, self._journal.meta, self.name)
+            if copy is not None:
+                self.options = copy.options
+            self._revision = revision
 
     def _durable_copy(self) -> DurableCopy | None:
         try:
@@ -190,10 +209,14 @@ class SharedSubscriber:
         anew: writes the copy also where nothing was finished since the last one.
         """
         wanted = self.window.finishes
-        what = f"was syncing what is finished of {self.name!r}"
-        with self.lock_file.held(SYNCING_BYTE, deadline=deadline, what=what, mutex=self._syncing):
+        with self._syncs(deadline):
             if self.window.synced < wanted or anew:
+                self.refresh_options()
                 self._write_copy(deadline)
+
+    def _syncs(self, deadline: Deadline) -> AbstractContextManager[object]:
+        what = f"was syncing what is finished of {self.name!r}"
+        return self.lock_file.held(SYNCING_BYTE, deadline=deadline, what=what, mutex=self._syncing)
 
     def _write_copy(self, deadline: Deadline) -> None:
         path, meta = self._journal.path, self._journal.meta

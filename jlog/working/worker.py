@@ -71,8 +71,10 @@ class Worker(Taking):
     and is finished by itself.
 
     A record is delivered at least once: again if its worker dies, or its lease ends and another worker takes it. A finished one
-    is never delivered again, whichever process is killed. The subscriber's committed position is its oldest unfinished record,
-    so retention, lag and checkpoints treat it as any subscriber. A name belongs to one Reader, or to any number of Workers.
+    is never delivered again, whichever process is killed. A worker that is not closed, because the program ends or has no
+    reference to it any more, gives back what it holds, as close() does. The subscriber's committed position is its oldest
+    unfinished record, so retention, lag and checkpoints treat it as any subscriber. A name belongs to one Reader, or to any
+    number of Workers.
 
     start, create: as those of Reader.
     lease: seconds for which a taken record stays with this worker without an extend(). None: while its process lives.
@@ -80,11 +82,13 @@ class Worker(Taking):
         goes to the dead letters at once, if there are any, when the DecodeError ends its attempt.
     lock_timeout: seconds that one call waits for the locks of others, before JournalLocked; None: for ever.
 
-    The other options belong to the subscriber. None leaves them as they are; another value is a ValueError while other workers
-    live.
+    The other options belong to the subscriber. None leaves them as they are. Another value holds for all workers that live, and
+    for those that are opened later.
 
-    order: "any", or "key": records with the same key are handed out one after the other, in their order. New: "any".
-    max_attempts: a record that has failed so often is rejected. New: no limit.
+    order: "any", or "key": records with the same key are handed out one after the other, in their order. It holds for records
+        that no worker has come to before. New: "any".
+    max_attempts: a record that has failed so often is rejected. New: no limit. A failure is a nack, an exception, a lease that
+        was taken over, and the death of a worker that had the record in work.
     dead_letters: path of another journal, for rejected records. New: none; a rejected record is finished, counted and logged.
     backoff: (first, most) seconds before the next attempt, doubled each time. New: (1.0, 60.0).
     window: most records that are handed out, delayed or passed over because of their key, and not finished. New: 65,536.

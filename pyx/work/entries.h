@@ -39,7 +39,7 @@ struct jlog_entry {
     };
     uint32_t attempts;                                   /* how often it was handed out, and not given back by its worker */
     uint32_t key_hash;                                   /* 0: it waits for no other record */
-    uint32_t begun;                                      /* the stamp's low half: it is in work; the complement: it was dropped */
+    uint32_t begun;                                      /* the stamp's low half: in work; the complement: dropped */
     uint32_t deaths;                                     /* failures that were its worker's death */
 
     /* Derived. */
@@ -74,7 +74,7 @@ struct jlog_window {
     uint32_t limit;                                      /* most entries in use */
     uint32_t max_attempts;                               /* 0: no limit */
     uint32_t key_order;
-    uint32_t reserved;
+    uint32_t revision;                                   /* another one after each change of an option */
     int64_t backoff_first_us;
     int64_t backoff_most_us;
 
@@ -152,8 +152,8 @@ static inline int jlog_entry_is_dropped(const struct jlog_entry *entry)
     return entry->begun == ~(uint32_t)entry->stamp;
 }
 
-/* Notes that the record is in work, or was dropped, unless it was handed out again since. Its owner calls it without the lock,
- * so that one that has lost its lease this very moment may store into the next handing out: a mark of another stamp is none. */
+/* Notes that the record is in work, or was dropped, unless it was handed out again since. Its owner calls it without the lock.
+ * So one that loses its lease this very moment may store into the next handing out: a mark of another stamp says nothing. */
 static inline void jlog_entry_mark(struct jlog_entry *entry, uint32_t owner, uint64_t stamp, uint32_t mark)
 {
     if (__atomic_load_n(&entry->stamp, __ATOMIC_RELAXED) == stamp && __atomic_load_n(&entry->owner, __ATOMIC_RELAXED) == owner)

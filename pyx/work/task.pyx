@@ -21,12 +21,9 @@ cdef enum:
 @cython.no_gc_clear  # __dealloc__ needs the holder
 cdef class Task(Record):
     """A record that this worker has taken, and that no other one gets while it lives and the lease runs. One that the program
-    has neither finished nor given back, and has no reference to any more, is given back without a failure.
-
-    attempt: how often the record was handed out, with this time: 1, 2, …
-    failures: how often it has failed before: by a nack, an exception, a lease that was taken over, or the death of a worker
-        that had it in work.
-    """
+    has neither finished nor given back, and has no reference to any more, is given back without a failure. `attempt` counts how
+    often it was handed out: 1, 2, … `failures` counts how often it has failed before: by a nack, an exception, a lease that was
+    taken over, or the death of a worker that had it in work."""
 
     def __dealloc__(self):
         if self.state == HELD and self.holder is not None:
@@ -186,11 +183,12 @@ cdef class TaskHolder:
 
     cdef int finish(self, Task task, bint rejected=False) except -1:
         cdef Window window = self.window
-        cdef jlog_window *page = window.page
+        cdef jlog_window *page
         cdef int error = 0
         cdef bint rings
         if self.lock_entry(task) == NULL:
             return 0
+        page = window.page  # with the lock: it may be another one since
         rings = page.used >= page.limit
         jlog_entry_finish(page, task.at)
         page.rejections += rejected
@@ -232,7 +230,7 @@ cdef class TaskHolder:
     def finish_all(self, list tasks not None) -> None:
         """Finishes the tasks that are still held, then raises LeaseLost for the others, if there are any."""
         cdef Window window = self.window
-        cdef jlog_window *page = window.page
+        cdef jlog_window *page
         cdef Py_ssize_t start, i, count = len(tasks)
         cdef Task task
         cdef int error = 0
@@ -245,6 +243,7 @@ cdef class TaskHolder:
         start = 0
         while start < count:
             window.lock()
+            page = window.page
             rings |= page.used >= page.limit
             for i in range(start, min(count, start + AT_ONCE)):
                 task = <Task> tasks[i]

@@ -1,5 +1,6 @@
 """Hands out the records of a shared subscriber: those that are free again, and new ones; and waits for them."""
 
+import os
 import threading
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -54,6 +55,7 @@ cdef class TaskSource(TaskHolder):
     cdef object telling  # the owed error that a call raises now
     cdef object reading  # held by the thread that uses the cursors
     cdef public bint stopped  # take() waits no more
+    cdef int growth_error  # why the window could not grow in the last look; 0: it could, or did not have to
     cdef readonly bint is_full  # the last look has found new records, and no room for them
 
     def __init__(self, Window window not None, Cursor cursor not None, Cursor again not None, policy, lease):
@@ -167,6 +169,9 @@ cdef class TaskSource(TaskHolder):
         while len(tasks) < most:
             before = len(tasks)
             if self.take_batch(tasks, min(most - before, BATCH), now_us) == 0:
+                if self.growth_error != 0 and not tasks:
+                    raise OSError(self.growth_error, f"{os.strerror(self.growth_error)}: the window cannot grow beyond "
+                                  f"{window.page.capacity} unfinished records; make space, or finish some", window.path)
                 return 0
             if len(tasks) == before and not self.load():
                 return 0
@@ -178,13 +183,15 @@ cdef class TaskSource(TaskHolder):
         cdef jlog_passage passage
         cdef BlockReader blocks = self.cursor.blocks
         cdef Window window = self.window
-        cdef jlog_window *page = window.page
+        cdef jlog_window *page
         cdef int64_t lease_end_us = now_us + self.lease_us if self.lease_us else 0
         cdef uint32_t count = 0
         cdef bint goes_on = True
         begin_use(self.cursor)  # a finalizer that runs meanwhile moves the cursor no further
         try:
             window.lock()
+            page = window.page
+            self.growth_error = 0
             count = jlog_window_take_again(page, window.owner, now_us, lease_end_us, taken, most)
             if count == 0:
                 passage.at, passage.end, passage.sequence = blocks.at, blocks.end, blocks.sequence
@@ -192,8 +199,10 @@ cdef class TaskSource(TaskHolder):
                     count = jlog_window_take_new(page, window.owner, lease_end_us, &passage, taken, most)
                     if count or passage.at == passage.end or jlog_window_has_room(page) or page.used >= page.limit:
                         break
-                    if window.grow() != 0:
+                    self.growth_error = window.grow()
+                    if self.growth_error != 0:
                         break
+                    page = window.page
                 blocks.at, blocks.sequence = passage.at, passage.sequence
                 self.is_full = count == 0 and passage.at != passage.end and not jlog_window_has_room(page)
                 goes_on = not self.is_full

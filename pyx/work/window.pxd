@@ -40,6 +40,7 @@ cdef extern from "work/window.h" nogil:
         uint32_t limit
         uint32_t max_attempts
         uint32_t key_order
+        uint32_t revision
         int64_t backoff_first_us
         int64_t backoff_most_us
         uint32_t lock
@@ -117,6 +118,9 @@ cdef class Window:
     cdef int fd
     cdef jlog_window *page
     cdef size_t mapped_bytes
+    cdef jlog_window *earlier[15]  # mappings before the file grew beyond them: threads may sleep on their words
+    cdef size_t earlier_bytes[15]
+    cdef int earlier_count
     cdef uint32_t capacity  # of the file, as far as it was checked
     cdef uint32_t owner  # our worker slot + 1
     cdef object lock_timeout
@@ -126,8 +130,8 @@ cdef class Window:
 
     cpdef void leave(self) noexcept
     cdef void close_file(self) noexcept
-    cdef int map(self, uint64_t capacity) except -1
-    cdef int remap(self) except -1
+    cdef int map(self, uint64_t capacity) noexcept
+    cdef int map_more(self, uint64_t capacity) noexcept
     cdef int check(self) except -1
     cdef int lock(self) except -1
     cdef bint lock_at_once(self) noexcept

@@ -52,7 +52,7 @@ def window_path(path not None, str name not None) -> str:
 
 cdef uint32_t capacity_for(uint64_t limit) noexcept:
     cdef uint32_t capacity = JLOG_WINDOW_STEP
-    while capacity < limit:
+    while capacity < limit and capacity < LIMIT_MAX:
         capacity *= 2
     return capacity
 
@@ -125,7 +125,7 @@ cdef class Window:
         self.release()
 
     cpdef void leave(self) noexcept:
-        """Says that this worker ends by itself, if it is open: its end is no failure of what it holds."""
+        """Says that this worker ends by itself, if it is open: what it holds has not failed."""
         if self.owner != 0 and self.locks.is_open():
             self.page.slots[self.owner - 1].left = 1
 
@@ -135,6 +135,9 @@ cdef class Window:
         if self.page != NULL:
             munmap(self.page, self.mapped_bytes)
             self.page = NULL
+        while self.earlier_count > 0:
+            self.earlier_count -= 1
+            munmap(self.earlier[self.earlier_count], self.earlier_bytes[self.earlier_count])
         self.close_file()
 
     cdef void close_file(self) noexcept:
@@ -159,7 +162,7 @@ cdef class Window:
                 or header.capacity > LIMIT_MAX or header.next > JLOG_NUMBER_MAX
                 or <uint64_t> status.st_size < jlog_window_bytes(header.capacity)):
             raise Unusable("its numbers cannot be right")
-        self.map(max(header.capacity, capacity_for(header.limit)))  # the limit may have been higher
+        check_window_error(self.map(max(header.capacity, capacity_for(header.limit))), self.path)  # it may have been higher
         if alone:
             self.page.lock = self.page.scout = self.page.asleep = 0
             self.page.alarm_us = 0
@@ -179,7 +182,7 @@ cdef class Window:
         finally:
             directory.close()
         check_error(jlog_write_zeros(self.fd, jlog_window_bytes(JLOG_WINDOW_STEP)), self.path)
-        self.map(capacity_for(limit))
+        check_window_error(self.map(capacity_for(limit)), self.path)
         status = os.fstat(self.fd)
         boot = boot_id()
         page = self.page
@@ -193,30 +196,52 @@ cdef class Window:
         page.next = first_sequence
         self.repair_alone("it cannot be created")
 
-    cdef int remap(self) except -1:
-        """Maps the file anew, for another limit."""
-        cdef uint32_t limit = self.page.limit
-        munmap(self.page, self.mapped_bytes)
-        self.page = NULL
-        return self.map(capacity_for(limit))
-
-    cdef int map(self, uint64_t capacity) except -1:
-        self.mapped_bytes = jlog_window_bytes(capacity)
-        page = mmap(NULL, self.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd, 0)
+    cdef int map(self, uint64_t capacity) noexcept:
+        """Maps the file, with room for it to grow. Returns 0 or an errno."""
+        cdef size_t mapped_bytes = jlog_window_bytes(capacity)
+        page = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd, 0)
         if page == MAP_FAILED:
-            check_error(errno, self.path)
-        self.page = <jlog_window *> page
+            return errno
+        self.page, self.mapped_bytes = <jlog_window *> page, mapped_bytes
         return 0
 
+    cdef int map_more(self, uint64_t capacity) noexcept:
+        """Maps the file anew where its limit was raised since, so that `page` is another one. Returns 0 or an errno."""
+        cdef jlog_window *before = self.page
+        cdef size_t before_bytes = self.mapped_bytes
+        cdef int error
+        if jlog_window_bytes(capacity) <= before_bytes:
+            return 0
+        if self.earlier_count == 15:  # it was doubled more often than the highest limit allows
+            return ENOMEM
+        error = self.map(capacity)
+        if error == 0:
+            self.earlier[self.earlier_count], self.earlier_bytes[self.earlier_count] = before, before_bytes
+            self.earlier_count += 1
+        return error
+
     def configure(self, uint64_t limit, uint32_t max_attempts, bint key_order, backoff) -> None:
-        """Notes the subscriber's options. Called while no other worker lives."""
+        """Notes the subscriber's options. Workers that live see them at once. With an owner it takes the lock."""
+        cdef bint lives = self.owner != 0
+        cdef int64_t first_us = <int64_t> (backoff[0] * 1e6), most_us = <int64_t> (backoff[1] * 1e6)
+        if lives:
+            self.lock()
         page = self.page
         page.limit, page.max_attempts = limit, max_attempts
+        if page.key_order and not key_order:
+            page.unrepaired = 1  # what waits for an earlier record of its key waits no longer
         page.key_order = key_order
-        page.backoff_first_us, page.backoff_most_us = <int64_t> (backoff[0] * 1e6), <int64_t> (backoff[1] * 1e6)
+        page.backoff_first_us, page.backoff_most_us = first_us, most_us
+        page.revision += 1
         page.is_ready = 1
-        if self.mapped_bytes < jlog_window_bytes(capacity_for(limit)):
-            self.remap()
+        if lives:
+            self.unlock()
+            jlog_window_ring_all(page)  # there may be room now, or a record that waits no longer
+
+    @property
+    def revision(self) -> int:
+        """It is another one after each change of an option."""
+        return self.page.revision
 
     def read_position(self) -> int:
         """Reads the subscriber's file, in which this process moves the position from now on. Called while no worker lives."""
@@ -242,7 +267,6 @@ cdef class Window:
             while not jlog_window_has_room(self.page):
                 if self.page.used >= self.page.limit:
                     self.page.limit = min(self.page.limit * 2, LIMIT_MAX)  # it has become smaller since
-                    self.remap()
                 if self.page.free == JLOG_NO_ENTRY:
                     check_window_error(self.grow(), self.path)
             at = jlog_window_pass(self.page, sequence, key_hash)
@@ -363,11 +387,12 @@ cdef class Window:
         or MemoryError, without the lock, if that cannot be done. Called with the lock held."""
         cdef int error = 0
         cdef uint32_t capacity = self.page.capacity
-        cdef bint fits = (capacity >= JLOG_WINDOW_STEP and not capacity & (capacity - 1)
-                          and jlog_window_bytes(capacity) <= self.mapped_bytes)
+        cdef bint fits = JLOG_WINDOW_STEP <= capacity <= LIMIT_MAX and not capacity & (capacity - 1)
         if fits and capacity != self.capacity:
             fits = jlog_file_bytes(self.fd) >= <int64_t> jlog_window_bytes(capacity)
-        if fits:
+            if fits:
+                error = self.map_more(capacity_for(max(capacity, self.page.limit)))
+        if fits and error == 0:
             self.capacity = capacity
             error = 0 if jlog_window_is_sound(self.page) else self.repair()
         if not fits or error != 0:
@@ -443,12 +468,11 @@ cdef class Window:
         return 0
 
     cdef int grow(self) noexcept:
-        """Doubles the room for entries. Returns 0 or an errno: then the window is full with what it has."""
+        """Doubles the room for entries; `page` may be another one then. Returns 0 or an errno."""
         cdef uint32_t capacity = self.page.capacity * 2
-        cdef int error
-        if jlog_window_bytes(capacity) > self.mapped_bytes:
-            return ENOMEM
-        error = jlog_write_zeros(self.fd, jlog_window_bytes(capacity))
+        cdef int error = self.map_more(capacity_for(max(capacity, self.page.limit)))
+        if error == 0:
+            error = jlog_write_zeros(self.fd, jlog_window_bytes(capacity))
         if error == 0:
             self.page.unrepaired = 1
             self.page.capacity = self.capacity = capacity

@@ -20,7 +20,7 @@ from crash.tampering import change
 from jlog._core.system.lock import RANGES, LockFile
 from jlog.positions import work_files
 from jlog.storage.state import state_of
-from patience import wait_until
+from patience import HUNG_SECONDS, wait_until
 
 
 def fill(path, count=10, keys=None, **options):
@@ -568,15 +568,84 @@ def test_a_reader_that_rewinds_makes_it_unfinished(path):
         assert sequences(worker.take(100, timeout=0)) == list(range(3, 10))
 
 
-def test_options_stay_and_change_only_alone(path):
+def options_of(worker):
+    worker._subscriber.refresh_options()
+    options = worker._subscriber.options
+    return options.order, options.max_attempts, options.backoff, options.window
+
+
+def test_options_stay(path):
     fill(path)
     with open_worker(path, order="key", max_attempts=3, backoff=(2, 8)):
-        with open_worker(path, max_attempts=3):
-            pass
-        with pytest.raises(ValueError, match="max_attempts=3"):
-            open_worker(path, max_attempts=4)
-    with open_worker(path, max_attempts=4), pytest.raises(ValueError, match="order='key'"):
-        open_worker(path, order="any")
+        pass
+    with open_worker(path) as worker, open_worker(path, max_attempts=3) as other:
+        assert options_of(worker) == options_of(other) == ("key", 3, (2, 8), 65_536)
+
+
+def test_options_change_while_workers_live_for_all_of_them(path, tmp_path):
+    """As in a rolling deployment: the first worker is of the program's earlier version."""
+    fill(path, 3)
+    with open_worker(path, max_attempts=5, backoff=(3600, 3600)) as worker:
+        tasks = worker.take(3)
+        with open_worker(path, max_attempts=1, dead_letters=tmp_path / "dead") as other:
+            assert options_of(worker) == options_of(other) == ("any", 1, (3600, 3600), 65_536)
+            tasks[0].nack(reason="now the last failure")
+        worker.ack(tasks[1:2], durable=True)  # which stores the options anew
+    with open_worker(path) as worker:
+        assert options_of(worker) == ("any", 1, (3600, 3600), 65_536)
+    assert values(tmp_path / "dead") == [b"0"]
+
+
+def test_dead_letters_change_their_place_while_workers_live(path, tmp_path):
+    fill(path, 3)
+    with open_worker(path, dead_letters=tmp_path / "one") as worker:
+        tasks = worker.take(3)
+        tasks[0].reject("broken")
+        with open_worker(path, dead_letters=tmp_path / "other"):
+            tasks[1].reject("broken")
+        tasks[2].reject("broken")
+    assert (values(tmp_path / "one"), values(tmp_path / "other")) == ([b"0"], [b"1", b"2"])
+
+
+def test_a_window_is_made_larger_and_smaller_while_workers_live(path):
+    fill(path, 20_000)
+    with open_worker(path, window=1_100) as small:
+        held = small.take(20_000, timeout=0)
+        assert len(held) == 1_100
+        with open_worker(path, window=9_000) as large:
+            more = large.take(20_000, timeout=0)
+            assert len(more) == 7_900
+            large.ack(more[:5_000])
+            assert len(small.take(20_000, timeout=0)) == 5_000  # its mapping had no room for so many
+        small.ack(held)
+        held = small.take(20_000, timeout=0)
+        with open_worker(path, window=10) as other:
+            assert other.take(timeout=0) == []
+        small.ack(held)
+        assert len(small.take(20_000, timeout=0)) == 10
+
+
+def test_a_worker_waits_for_room_that_another_one_makes_with_a_larger_window(path):
+    fill(path, 3)
+    with open_worker(path, window=1) as worker, ThreadPoolExecutor(1) as pool:
+        (first,) = worker.take()
+        waiting = pool.submit(worker.take, 1, HUNG_SECONDS)
+        with open_worker(path, window=2):
+            assert sequences(waiting.result()) == [1]
+        first.ack()
+
+
+def test_order_by_key_ends_while_workers_live_and_begins_with_the_records_after_those_passed(path):
+    fill(path, 6, [b"a"] * 6)
+    with open_worker(path, order="key") as worker:
+        held = worker.take(10)
+        assert sequences(held) == [0]
+        with open_worker(path, order="any") as other:
+            held += other.take(2, timeout=0)
+            assert sequences(held) == [0, 1, 2]
+            with open_worker(path, order="key"):
+                held += worker.take(10, timeout=0)
+                assert sequences(held) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -697,8 +766,8 @@ def test_in_a_copy_everything_from_the_committed_position_on_comes_again(path, t
         tasks = worker.take(10)
         worker.ack(tasks[:2] + tasks[5:], durable=True)
     shutil.copytree(path, tmp_path / "copy")
-    with jlog.Worker(tmp_path / "copy", "billing"), pytest.raises(ValueError, match="order='key'"):
-        jlog.Worker(tmp_path / "copy", "billing", order="any")
+    with jlog.Worker(tmp_path / "copy", "billing") as worker:
+        assert options_of(worker)[0] == "key"
     with jlog.Worker(tmp_path / "copy", "billing") as worker:
         assert sequences(worker.take(100, timeout=0)) == list(range(2, 10))
     assert "it is a copy" in caplog.text
@@ -804,8 +873,7 @@ def test_a_backup_has_the_options_and_everything_from_the_committed_position_on(
         jlog.Journal(path).backup(tmp_path / "copy")
     with jlog.Worker(tmp_path / "copy", "billing") as worker:
         assert sequences(worker.take(100, timeout=0)) == list(range(2, 10))
-        with pytest.raises(ValueError, match="max_attempts=7"):
-            jlog.Worker(tmp_path / "copy", "billing", max_attempts=8)
+        assert options_of(worker)[:2] == ("key", 7)
 
 
 # --- Lost and damaged records -----------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ def work(
     100 rejects it: it goes to the dead letters. With any other one it comes again later, after 1, 2, 4, … up to 60
     seconds.
 
-    --max-attempts, --dead-letters and --order belong to the subscriber: they hold until they are changed, while no
-    other worker lives. On SIGTERM and Ctrl-C it lets the commands end that run, and begins no other.
+    --max-attempts, --dead-letters and --order belong to the subscriber: they hold for all workers until
+    they are changed. On SIGTERM and Ctrl-C it lets the commands end that run, and begins no other.
 
     \b
     Examples:
