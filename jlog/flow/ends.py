@@ -15,7 +15,8 @@ SourcePosition = dict[str, dict[str, Any]]
 # The same for the parts that change. A part that is None is removed.
 SourcePositionChange = Mapping[str, dict[str, Any] | None]
 
-# The place of a record: the part of the source position, what tells it from an earlier one of the same name, position in it
+# The place of a record: the part of the source position, what tells it from an earlier one of the same name (the id of a topic,
+# the epoch of a record of a journal), position in it
 Place = tuple[str, str, int]
 
 # What a sink calls for a record that it refuses: with its index in the batch, the record, and the reason. The result says
@@ -90,6 +91,9 @@ class Source(Protocol):
 
     def place(self, record: Any) -> Place:
         """Returns the place of this record in the source."""
+
+    def is_ahead(self, place: Place, committed: SourcePosition) -> bool:
+        """Returns whether the flow comes to the record at this place, once more or for the first time, from `committed` on."""
 
     def close(self) -> None: ...
 

@@ -18,6 +18,7 @@ from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.record import VALUE_BYTES_MAX, RecordBatch
 from jlog.storage.attaching import hold_as_sink
+from jlog.storage.epochs import ForeignPosition
 from jlog.storage.gaps import count_assigned
 from jlog.storage.meta import read_meta
 from jlog.writer import Writer
@@ -55,6 +56,8 @@ class JournalSource:
         self._about_at = 0.0
         self.journal = Journal(path)
         self.identity = self.journal.uuid
+        self._meta = read_meta(self.journal.path)
+        self._epochs_known_to = 0
         self._durable_only = durable_only and subscriber is None
         self._tells_begin = subscriber is not None and subscriber in self.journal.subscribers()
         self._creates = subscriber is not None and not self._tells_begin
@@ -107,6 +110,16 @@ class JournalSource:
             raise ValueError(
                 f"{self.journal.path} is a journal: a position in it is a sequence, without a topic or a partition"
             )
+        known = stored.get(self.journal.uuid)
+        if (
+            known is not None
+            and about_part(self.journal.uuid) in stored
+            and _kept(self.journal, known) < int(known["sequence"])
+        ):
+            raise JournalError(
+                f"{self.journal.path}: the topic has records that this journal has lost, and its standbys have them under "
+                "numbers that are given out again: mirror the journal to a new topic, and make new standbys of that one"
+            )
         self._begin = self._sequence_of(position)
         self._reader.seek(self._begin)
         return self.source_positions()
@@ -152,8 +165,8 @@ class JournalSource:
         self._reader.seek(batch[index].sequence)
 
     def source_positions(self) -> SourcePosition:
-        epoch = self.journal.epochs()[-1][0]
-        found: SourcePosition = {self.journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin}}
+        position = ForeignPosition.of(read_meta(self.journal.path), self._reader.position)
+        found: SourcePosition = {position.uuid: {"epoch": position.epoch, "sequence": position.sequence, "begin": self._begin}}
         if self._for_standby:
             found[about_part(self.journal.uuid)] = self._about_journal()
         return found
@@ -193,7 +206,19 @@ class JournalSource:
         return f"{self.journal.path}: record {record.sequence}"
 
     def place(self, record: Any) -> Place:
-        return self.journal.uuid, "", record.sequence
+        return self._place(record.sequence)
+
+    def _place(self, sequence: int) -> Place:
+        """The first epoch has no name in it, as none had in earlier versions."""
+        if sequence >= self._epochs_known_to:  # the epochs of records that were read do not change
+            self._meta, self._epochs_known_to = read_meta(self.journal.path), self._reader.position
+        position = ForeignPosition.of(self._meta, sequence + 1)
+        of = "" if position.epoch == self._meta.epochs[0][0] else f"{position.epoch:016x}"
+        return position.uuid, of, sequence
+
+    def is_ahead(self, place: Place, committed: SourcePosition) -> bool:
+        part, _, sequence = place
+        return place == self._place(sequence) and (part not in committed or sequence >= int(committed[part]["sequence"]))
 
     def close(self) -> None:
         self._reader.close()
@@ -213,18 +238,20 @@ def about_part(uuid: str) -> str:
 def check_source_position(journal: Journal, source_position: dict[str, Any]) -> None:
     """Raises JournalError where the journal does not contain the records that the sink has of it: it is another journal, an
     older copy, or it has lost its tail."""
-    epoch, sequence = source_position["epoch"], int(source_position["sequence"])
-    epochs = journal.epochs()
-    known = [number for number, _ in epochs]
-    parts = [first for _, first in epochs[known.index(epoch) + 1 :][:1]] if epoch in known else [0]
-    parts += [first for first, following in journal.gaps() if first < sequence < following]
-    kept = min([*parts, journal.next_sequence])
+    sequence, kept = int(source_position["sequence"]), _kept(journal, source_position)
     if sequence > kept:
         raise JournalError(
             f"{journal.path}: records up to {sequence - 1} were moved from here, but the journal ends with {kept - 1}: it "
             "lost its tail, or was replaced by an older copy. Restore it; or keep what was moved, and go on with new "
             f"records: `jlogtool mirror positions set {journal.path} SINK {kept}`"
         )
+
+
+def _kept(journal: Journal, source_position: dict[str, Any]) -> int:
+    """Returns the end of the records that the sink has of the journal and the journal still has."""
+    position = ForeignPosition(journal.uuid, source_position["epoch"], int(source_position["sequence"]))
+    lost = [first for first, following in journal.gaps() if first < position.sequence < following]
+    return min([position.shared_with(read_meta(journal.path)).end, *lost, journal.next_sequence])
 
 
 def journal_lag(journal: Journal, position: int) -> Lag:

@@ -96,7 +96,7 @@ class DeadLetters:
     def __init__(self, box: LetterBox, source: Source, sink: Sink) -> None:
         self._box = box
         self._sink = _encoded(sink.where)
-        self._place = source.place
+        self._source = source
         self.bytes = 0  # of the letters that are not stored yet, without their headers
         self._letters: list[NewRecord] = []  # of the open transaction, not stored yet
         self._added: Counter[Place] = Counter()  # the open transaction's. One record may have become several
@@ -115,7 +115,7 @@ class DeadLetters:
 
     def add(self, record: RecordLike, where: str, reason: str, origin: Any) -> None:
         """Adds a letter to the open transaction, unless an earlier attempt has stored it. origin: the record of the source."""
-        place = self._place(origin)
+        place = self._source.place(origin)
         self._added[place] += 1
         if self._added[place] > self._stored[place]:
             more = [(SINK, self._sink), (PLACE, json.dumps(place).encode())]
@@ -136,7 +136,9 @@ class DeadLetters:
             self._confirm(committed)
 
     def _confirm(self, committed: SourcePosition) -> None:
-        self._stored = Counter({place: count for place, count in self._stored.items() if not _is_passed(place, committed)})
+        self._stored = Counter(
+            {place: count for place, count in self._stored.items() if self._source.is_ahead(place, committed)}
+        )
         if not self._stored:
             self._box.confirm()
 
@@ -148,17 +150,6 @@ class DeadLetters:
 
     def close(self) -> None:
         self._box.close()
-
-
-def _is_passed(place: Place, committed: SourcePosition) -> bool:
-    """Returns whether the flow does not come to this place again."""
-    part, of, position = place
-    found = committed.get(part)
-    if found is None:
-        return False
-    if found.get("topic_id", "") != of:
-        return True  # of an earlier topic of this name
-    return position < int(found["offset"] if "offset" in found else found["sequence"])
 
 
 def name_of_flow(source: Source, sink: Sink) -> str:

@@ -13,7 +13,7 @@ from jlog._core.system.durable import sync_directory
 from jlog._core.work.window import FOLDER
 from jlog.errors import CorruptJournal
 from jlog.positions.position_files import SUBSCRIBER, exists, table_locked
-from jlog.storage.meta import parse_json
+from jlog.storage.meta import parse_json, read_meta
 from jlog.system.files import Directory, read_small, write_whole
 
 BYTES_MAX = 64 << 10
@@ -22,12 +22,14 @@ BYTES_MAX = 64 << 10
 @dataclass(frozen=True)
 class Owner:
     """query: the id that the query keeps in its checkpoint. checkpoint: its directory; None where that is not known. The host
-    and the time are those of the claim."""
+    and the time are those of the claim. epoch: that of the journal then; None for a claim of an earlier version, which holds in
+    every epoch. In a copy the subscriber is free: the query reads the original."""
 
     query: str
     checkpoint: str | None
     host: str
     since: str
+    epoch: int | None = None
 
     def __str__(self) -> str:
         checkpoint = "" if self.checkpoint is None else f", whose checkpoint is {self.checkpoint}"
@@ -42,7 +44,8 @@ def owner_of(path: str, name: str) -> Owner | None:
     """Returns the query that the subscriber belongs to; None where it belongs to none."""
     file = os.path.join(path, FOLDER, _name(name))
     try:
-        return Owner(**parse_json(read_small(file, BYTES_MAX)))
+        owner = Owner(**parse_json(read_small(file, BYTES_MAX)))
+        return owner if owner.epoch in (None, read_meta(path).epoch) else None
     except FileNotFoundError:
         return None
     except (TypeError, ValueError) as error:
@@ -58,7 +61,7 @@ def claim(path: str, name: str, query: str, checkpoint: str | None) -> Owner | N
         owner = owner_of(path, name)
         if owner is None:
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            owner = Owner(query, checkpoint, os.uname().nodename, now)
+            owner = Owner(query, checkpoint, os.uname().nodename, now, read_meta(path).epoch)
             with Directory(path, FOLDER, make=True) as directory:
                 with directory.made(_name(name), f".{os.getpid()}.new") as fd:
                     write_whole(fd, json.dumps(asdict(owner)).encode(), 0)

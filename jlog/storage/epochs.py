@@ -80,4 +80,4 @@ class ForeignPosition:
             return Shared(0, "it was replaced by an older copy")
         later = [first for _, first in meta.epochs[known.index(self.epoch) + 1 :]]
         end = min([self.sequence, *later])
-        return Shared(end, "" if end == self.sequence else "it was replaced by an older copy, or is another one")
+        return Shared(end, "" if end == self.sequence else "it has lost its tail, or is another copy")

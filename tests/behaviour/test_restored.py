@@ -6,8 +6,11 @@ import pytest
 
 import jlog
 from behaviour.journals import values
+from jlog.flow.journals import JournalSource
+from jlog.positions import query_owners
 from jlog.storage.epochs import ForeignPosition
 from jlog.storage.meta import read_meta
+from jlog.transform import transforming
 from jlog.working.dead_letters import _letters_in
 from jlog.working.retry import retry
 
@@ -110,3 +113,76 @@ def test_a_number_of_an_earlier_version_counts_below_the_present_epoch(path, tmp
     meta = read_meta(str(tmp_path / "backup"))
     assert len(meta.epochs) == 2
     assert _letters_in(b"[2, 3, 12]", meta) == (2, [str(ForeignPosition.of(meta, 4))])
+
+
+def refuse_all(path, target, dead):
+    def refuse(record):
+        raise ValueError(record.value)
+
+    jlog.transform(path, target, refuse, refused="dead-letter", dead_letter=dead)
+
+
+@pytest.mark.parametrize("sink_too", [False, True])
+def test_a_refused_record_that_has_the_number_of_a_lost_one_gets_its_own_dead_letter(path, dead, tmp_path, sink_too):
+    """A transform notices that its source was restored, where the sink was not, and goes on where it is told to."""
+    target = tmp_path / "clean"
+    with jlog.Writer(path) as writer:
+        writer.append(b"A")
+    refuse_all(path, target, dead)
+    back_up(path, tmp_path / "backup")
+    back_up(target, tmp_path / "sink")
+    for more in (b"lost", b"B"):
+        with jlog.Writer(path) as writer:
+            writer.append(more)
+        if more == b"B" and not sink_too:
+            with pytest.raises(jlog.JournalError, match="ends with 0"):
+                refuse_all(path, target, dead)
+            transforming(path, target, lambda record: record).set_position(1)
+        refuse_all(path, target, dead)
+        if more == b"lost":
+            restore(tmp_path / "backup", path)
+            if sink_too:
+                restore(tmp_path / "sink", target)
+    assert values(dead) == [b"A", b"lost", b"B"]
+
+
+def test_a_topic_with_records_that_its_journal_lost_cannot_have_standbys_any_more(path, tmp_path):
+    """A standby takes a record with a number that it has for one that was sent again."""
+    with jlog.Writer(path) as writer:
+        writer.extend([b"A", b"B"])
+    back_up(path, tmp_path / "backup")
+    with jlog.Writer(path) as writer:
+        writer.append(b"lost")
+    source = JournalSource(path, "mirror", for_standby=True)
+    source.read(3, 0)
+    stored = source.source_positions()
+    source.close()
+    restore(tmp_path / "backup", path)
+    with jlog.Writer(path) as writer:
+        writer.append(b"C")
+    source = JournalSource(path, "mirror", for_standby=True)
+    with pytest.raises(jlog.JournalError, match="ends with 1"):
+        source.resume(stored)
+    with pytest.raises(jlog.JournalError, match="make new standbys"):
+        source.positions_at(2, None, stored)
+    source.close()
+
+
+def test_a_subscriber_of_a_query_is_free_in_a_copy(path, tmp_path):
+    jlog.Journal.create(path)
+    jlog.Journal(path).add_subscriber("lake")
+    assert query_owners.claim(str(path), "lake", "first", None).query == "first"
+    shutil.copytree(path, tmp_path / "copy")
+    with jlog.Writer(tmp_path / "copy") as writer:
+        writer.append(b"x")
+    assert query_owners.owner_of(str(tmp_path / "copy"), "lake") is None
+    assert query_owners.claim(str(tmp_path / "copy"), "lake", "second", None).query == "second"
+    assert query_owners.owner_of(str(tmp_path / "copy"), "lake").query == "second"
+    assert query_owners.owner_of(str(path), "lake").query == "first"
+
+
+def test_a_claim_of_an_earlier_version_holds(path):
+    jlog.Journal.create(path)
+    (path / "work").mkdir()
+    (path / "work" / "lake.query").write_text('{"query": "first", "checkpoint": null, "host": "h", "since": "s"}')
+    assert query_owners.owner_of(str(path), "lake").query == "first"

@@ -332,6 +332,9 @@ class StandbySource:
     def place(self, record: Any) -> Place:
         raise NotImplementedError("a standby takes every record: it has no dead letters")
 
+    def is_ahead(self, place: Place, committed: SourcePosition) -> bool:
+        raise NotImplementedError("a standby takes every record: it has no dead letters")
+
     def close(self) -> None:
         self._watcher.close()
         self._let_go()

@@ -323,6 +323,11 @@ class TopicSource:
         topic = self._parts[record.topic, record.partition].topic
         return f"{record.topic}/{record.partition}", topic.id, record.sequence
 
+    def is_ahead(self, place: Place, committed: SourcePosition) -> bool:
+        part, topic_id, offset = place
+        found = committed.get(part)
+        return found is None or (found["topic_id"] == topic_id and offset >= int(found["offset"]))
+
     def _let_go(self) -> None:
         consumers, self._consumer = [self._consumer], None
         let_go(consumers)

@@ -13,6 +13,7 @@ import jlog
 from jlog.archive import Archive, ArchivedSegment, archive_of
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.spark.reading.options import EARLIEST, LATEST, Bound
+from jlog.storage.epochs import ForeignPosition
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import MetaReader, read_meta
 from jlog.storage.segments import Segment, end_now, segments_now
@@ -130,20 +131,14 @@ class SparkJournal:
 
     def history(self, sequence: int) -> tuple[str, int]:
         """Returns the journal's uuid, and the epoch that a position has."""
-        meta = self._meta.read()
-        return meta.uuid.hex(), max((first, number) for number, first in meta.epochs if first <= sequence)[1]
+        position = ForeignPosition.of(self._meta.read(), sequence)
+        return position.uuid, position.epoch
 
     def kept(self, source_position: dict[str, Any], end: int) -> tuple[int, str]:
         """Returns the end of the records that the query has had and the journal, which ends at `end`, still has; and the reason
         why it has no more of them."""
-        meta = self._meta.read()
-        known = [number for number, _ in meta.epochs]
-        if source_position["uuid"] != meta.uuid.hex():
-            return 0, "it is another journal now"
-        if source_position["epoch"] not in known:
-            return 0, "it was replaced by an older copy"
-        parts = [first for _, first in meta.epochs[known.index(source_position["epoch"]) + 1 :][:1]]
-        return min([*parts, end]), "it has lost its tail, or is another copy"
+        shared = ForeignPosition.from_fields(source_position).shared_with(self._meta.read())
+        return min(shared.end, end), shared.reason or "it has lost its tail, or is another copy"
 
 
 def up_to(path: str, bound: Bound, end: int) -> int:
