@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import jlog
 from cli.command import do, run, start
 from patience import HUNG_SECONDS, wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def work(journal: Path, script: str, *options: object) -> None:
@@ -153,6 +150,67 @@ def test_sigterm_lets_the_command_end(numbers: Path, tmp_path: Path) -> None:
         assert tool.wait(HUNG_SECONDS) == 0
     assert (tmp_path / "ended").exists()
     assert jlog.Journal(numbers).subscribers()["resize"].sequence >= 1
+
+
+def lives(path: Path) -> bool:
+    """Whether the process that has written its number into the file lives."""
+    try:
+        return Path(f"/proc/{path.read_text().strip()}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_the_commands_of_a_killed_jlogtool_end_before_the_next_one_for_their_key_begins(journal: Path, tmp_path: Path) -> None:
+    """Also the process that the command has started in a group of its own, and that does not hear SIGTERM."""
+    with jlog.Writer(journal) as writer:
+        writer.extend([b"first", b"second"], [b"k", b"k"])
+    script = f"""
+        echo "begun $$" >> {tmp_path}/log
+        test -e {tmp_path}/child && exit
+        trap 'echo "told $$" >> {tmp_path}/log; read line < {tmp_path}/go; exit 1' TERM
+        timeout 1000 sh -c 'trap "" TERM; echo $$ > {tmp_path}/child; read line < {tmp_path}/go' &
+        wait"""
+    os.mkfifo(tmp_path / "go")
+    options = ("--order", "key", "--", "sh", "-c", script)
+    with start("work", journal, "resize", *options) as first:
+        wait_until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().endswith("\n"))
+        with start("work", journal, "resize", *options) as second:
+            first.kill()
+            wait_until(lambda: "told" in (tmp_path / "log").read_text())
+            assert lives(tmp_path / "child")
+            wait_until(lambda: len((tmp_path / "log").read_text().splitlines()) > 2)  # the second jlogtool has begun a command
+            assert not lives(tmp_path / "child")
+            wait_until(lambda: jlog.Journal(journal).subscribers()["resize"].sequence == 2)
+            second.terminate()
+            assert second.wait(HUNG_SECONDS) == 0
+    said = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    assert [word for word, _ in said] == ["begun", "told", "begun", "begun"]
+    assert said[0][1] == said[1][1] != said[2][1]
+
+
+def test_a_command_that_takes_longer_than_the_timeout_has_failed(journal: Path, tmp_path: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.extend([b"slow", b"quick"])
+    os.mkfifo(tmp_path / "go")
+    script = f'test "$(cat)" = quick || (echo $$ > {tmp_path}/pid; read line < {tmp_path}/go)'
+    options = ("--timeout", "1.5", "--max-attempts", 1, "--dead-letters", tmp_path / "dead", "--until-end")
+    found = run("work", journal, "resize", *options, "--", "sh", "-c", script)
+    assert (found.code, found.err) == (0, "jlogtool: record 0: sh took longer than 1.5 s in attempt 1\n")
+    assert not lives(tmp_path / "pid")
+    with jlog.Reader(tmp_path / "dead") as reader:
+        assert [dict(record.headers)["jlog.work.reason"] for record in reader] == [b"sh took longer than 1.5 s"]
+
+
+def test_where_the_process_of_the_commands_is_killed_the_records_come_again(journal: Path, tmp_path: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"job")
+    script = f"echo $PPID > {tmp_path}/commander; read line < {tmp_path}/go"
+    os.mkfifo(tmp_path / "go")
+    with start("work", journal, "resize", "--", "sh", "-c", script) as tool:
+        wait_until(lambda: (tmp_path / "commander").exists() and (tmp_path / "commander").read_text())
+        os.kill(int((tmp_path / "commander").read_text()), signal.SIGKILL)
+        assert tool.wait(HUNG_SECONDS) == 1
+    work(journal, "exit $((JLOG_ATTEMPT - 1))")
 
 
 def test_a_retry_that_was_killed_before_its_commit_appends_nothing_twice(journal: Path, tmp_path: Path) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
-import subprocess
 import threading
+from contextlib import closing
 from typing import Any
 
 import click
 
 import jlog
 from jlog.cli.arguments.parameters import PATH, POSITION, PositionArgument, checked, journal_argument
+from jlog.cli.commander import Commander, CommandsLost
 from jlog.cli.terminal.output import complain
 
 REJECTED = 100  # exit code of a command that does not want the record at all
@@ -29,7 +29,10 @@ LOOK_SECONDS = 0.5  # between two looks whether other workers have finished the 
 @click.option("--max-attempts", type=click.IntRange(min=1), metavar="N", help="Reject a record that has failed N times.")
 @click.option("--dead-letters", type=PATH, metavar="DIR", help="The journal that takes rejected records.")
 @click.option("--order", type=click.Choice(["any", "key"]), help="key: records of one key one after the other, in order.")
-@click.option("--lease", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="How long a command may take.")
+@click.option(
+    "--lease", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="How long a command has its record."
+)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End a command after so long.")
 @click.option("--start", type=POSITION, default="begin", show_default=True, help="Where a new subscriber begins.")
 @click.option("--until-end", is_flag=True, help="End once every record that is there now is finished.")
 def work(
@@ -40,6 +43,7 @@ def work(
     until_end: bool,
     start: PositionArgument,
     lease: float | None,
+    timeout: float | None,
     **options: Any,
 ) -> None:
     """Run COMMAND for each record of JOURNAL that the subscriber NAME has not finished. Any number of these may run at the
@@ -49,6 +53,10 @@ def work(
     (JLOG_KEY_BASE64 in place of JLOG_KEY for a key that is not UTF-8 or has a NUL). Exit code 0 finishes the record.
     100 rejects it: it goes to the dead letters. With any other one it comes again later, after 1, 2, 4, … up to 60
     seconds.
+
+    A command that takes longer than --timeout (or --lease) has failed: it and what it has started get SIGTERM, and after
+    ten seconds SIGKILL. The same happens where jlogtool is killed. The next command for the record, or with --order key
+    for its key, begins when all of them are gone.
 
     --max-attempts, --dead-letters and --order belong to the subscriber: they hold for all workers until
     they are changed. On SIGTERM and Ctrl-C it lets the commands end that run, and begins no other.
@@ -60,14 +68,27 @@ def work(
     """
     if shutil.which(command[0]) is None:
         raise click.UsageError(f"there is no command {command[0]!r}")
+    from jlog.working.exclusive import exclusive
+
+    commander = Commander(command)
     with checked():
         jlog.Journal(journal)  # raises where there is none: a mistyped path would wait for records for ever
         worker = jlog.Worker(journal, name, start=start, lease=lease, **options)
     with worker:
+        lost: list[CommandsLost] = []
+        limit = min(filter(None, (timeout, lease)), default=None)
         end = jlog.Journal(worker.path).next_sequence if until_end else None
 
         def handle(task: jlog.Task) -> None:
-            _run(command, task)
+            with closing(exclusive(worker, task)) as lock:
+                try:
+                    code = commander.run(task.value or b"", _environment(task), limit, lock.fileno())
+                except CommandsLost as error:
+                    lost.append(error)
+                    worker.stop()
+                    task.release()
+                    return
+            _finish(command[0], task, code, limit)
             stop_at_end()
 
         def stop_at_end() -> bool:
@@ -85,6 +106,8 @@ def work(
             worker.run(handle, threads=jobs, grace=float("inf") if lease is None else lease)
         finally:
             ended.set()
+        if lost:
+            raise lost[0]
 
 
 def _watch(stop_at_end: Any, ended: threading.Event) -> None:
@@ -92,14 +115,15 @@ def _watch(stop_at_end: Any, ended: threading.Event) -> None:
         pass
 
 
-def _run(command: tuple[str, ...], task: jlog.Task) -> None:
-    environment = {**os.environ, "JLOG_SEQUENCE": str(task.sequence), "JLOG_ATTEMPT": str(task.attempt), **_key(task.key)}
-    # Ctrl-C is for jlogtool, which lets the command end.
-    done = subprocess.run(command, input=task.value or b"", env=environment, start_new_session=True, check=False)
-    reason = f"{command[0]} ended with {done.returncode}"
-    if done.returncode == 0:
+def _environment(task: jlog.Task) -> dict[str, str]:
+    return {"JLOG_SEQUENCE": str(task.sequence), "JLOG_ATTEMPT": str(task.attempt), **_key(task.key)}
+
+
+def _finish(command: str, task: jlog.Task, code: int | None, limit: float | None) -> None:
+    reason = f"{command} ended with {code}" if code is not None else f"{command} took longer than {limit:g} s"
+    if code == 0:
         task.ack()
-    elif done.returncode == REJECTED:
+    elif code == REJECTED:
         task.reject(reason)
     else:
         complain(f"record {task.sequence}: {reason} in attempt {task.attempt}")
