@@ -25,6 +25,7 @@ import jlog
 from jlog.care import cleaning, numbering
 from jlog.ingest import SegmentBuilder
 from working import (  # noqa: F401
+    begin,
     close_worker,
     delay,
     finish,
@@ -36,6 +37,7 @@ from working import (  # noqa: F401
     take,
     take_all,
     what_a_forked_worker_finds,
+    work_off,
 )
 
 if TYPE_CHECKING:

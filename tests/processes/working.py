@@ -3,11 +3,15 @@ finished, after that: ["taken", sequence, attempt], ["finished", sequence]."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jlog
@@ -82,6 +86,77 @@ def reject(name: str, sequence: int) -> None:
     tasks.pop((name, sequence)).reject("for good")
 
 
+def begin(name: str, sequence: int) -> None:
+    tasks[name, sequence].begin()
+
+
+def work_off(how: str, most: int, path: str, folder: str, options: dict[str, Any]) -> None:
+    """Works until every record is finished: one after the other, or some at once. The value says what a record does."""
+    worker = jlog.Worker(path, "billing", **options)
+    end = jlog.Journal(path).next_sequence
+    log = os.open(f"{folder}/log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    done = 0
+
+    def wait_for(holds: Callable[[], object]) -> None:
+        while not holds():
+            time.sleep(0.001)
+
+    def handle(task: jlog.Task) -> None:
+        nonlocal done
+        value = task.value or b""
+        if value == b"long":
+            Path(f"{folder}/long has begun {os.getpid()}").touch()
+            wait_for(Path(f"{folder}/no more kills").exists)
+        elif value == b"wait":
+            Path(f"{folder}/waits {task.sequence}").touch()
+            wait_for(Path(f"{folder}/go").exists)
+        elif value == b"kill late":
+            begun = done
+            with jlog.Writer(path) as writer:
+                writer.extend([b"short"] * 20)
+            wait_for(lambda: done >= begun + 20)
+        elif value.startswith(b"kill thrice"):
+            if task.failures == 3:
+                Path(f"{folder}/no more kills").touch()
+            else:
+                wait_for(Path(f"{folder}/long has begun {os.getpid()}").exists)
+        if value.startswith(b"kill") and not (value.startswith(b"kill thrice") and task.failures == 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.write(log, f"{task.sequence} {task.failures}\n".encode())
+        done += 1
+
+    def watch() -> None:
+        wait_for(lambda: worker.committed >= end)
+        worker.stop()
+
+    async def consume() -> None:
+        async for task in worker.tasks_async():
+            with task:
+                if task.value == b"kill late":
+                    await asyncio.to_thread(handle, task)
+                else:
+                    await asyncio.sleep(0.002)
+                    handle(task)
+
+    async def consume_all() -> None:
+        await asyncio.gather(*(consume() for _ in range(most)))
+
+    threading.Thread(target=watch, daemon=True).start()
+    if how == "threads":
+        worker.run(handle, threads=most)
+    elif how == "coroutines":
+        asyncio.run(consume_all())
+    while how in ("with", "plain") and worker.committed < end:
+        for task in worker.take(most, timeout=0.01):
+            if how == "with":
+                with task:
+                    handle(task)
+            else:
+                handle(task)
+                task.ack()
+    worker.close()
+
+
 def close_worker(name: str) -> None:
     workers.pop(name).close()
 
@@ -114,8 +189,6 @@ def leave_a_child(name: str, executed: bool) -> int:
         if executed:
             os.execlp("sleep", "sleep", "600")
         os.close(0)
-        import signal
-
         while True:
             signal.pause()
     os.read(ready, 1)
