@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import SchemaConflict
-from jlog.typed.shapes import as_stored, difference, name_of, shape_of, stored_shapes
+from jlog.typed.comparison import changed
+from jlog.typed.shapes import as_stored, difference, joined, name_of, shape_of, stored_shapes
 
 if TYPE_CHECKING:
     import types
@@ -17,7 +18,7 @@ TYPE_HEADER = "jlog.type"
 STATE_KEY = b"jlog.types:"  # and the name in the header; nothing more for records without a header
 
 
-def json(*types: Any, allow_changes: bool = False) -> TypesCodec:
+def json(*types: Any, allow_changes: bool = False, check: bool = True) -> TypesCodec:
     """Returns a codec that stores objects of these types as JSON.
 
     types: classes: of msgspec.Struct, dataclasses, pydantic models, and others that msgspec takes. One type may be any that
@@ -27,25 +28,28 @@ def json(*types: Any, allow_changes: bool = False) -> TypesCodec:
     allow_changes: lets a Writer open with a type that has changed so that readers of one version cannot decode records of the
         other one. Without it that is a SchemaConflict.
 
+    check: decodes each object that is encoded, and refuses it with a ValueError if readers could not decode it, or would get
+        another one. False stores it unseen.
+
     Raises ImportError without msgspec: pip install 'pyjlog[typed]'.
     """
-    return TypesCodec("json", types, allow_changes)
+    return TypesCodec("json", types, allow_changes, check)
 
 
-def msgpack(*types: Any, allow_changes: bool = False) -> TypesCodec:
+def msgpack(*types: Any, allow_changes: bool = False, check: bool = True) -> TypesCodec:
     """Returns a codec that stores objects of these types as MessagePack: smaller than JSON, and bytes stay bytes. The types are
-    those of json(), and allow_changes too."""
-    return TypesCodec("msgpack", types, allow_changes)
+    those of json(), and allow_changes and check too."""
+    return TypesCodec("msgpack", types, allow_changes, check)
 
 
 class TypesCodec:
     """The codec that json() and msgpack() return. It pickles with its types, if they can be imported where it arrives."""
 
-    def __init__(self, form: str, types: Sequence[Any], allow_changes: bool = False) -> None:
+    def __init__(self, form: str, types: Sequence[Any], allow_changes: bool = False, check: bool = True) -> None:
         if not types:
             raise ValueError(f"{form}() needs a type: {form}(Order), or {form}(dict) for any object of JSON")
-        self._form, self._types, self._allow_changes = form, tuple(types), allow_changes
-        kinds = [_kind(form, type_) for type_ in types]
+        self._form, self._types, self._allow_changes, self._check = form, tuple(types), allow_changes, check
+        kinds = [_kind(form, type_, check) for type_ in types]
         self._encode, self._first = kinds[0]
         self._decoders: dict[bytes, Callable[[bytes], Any]] = {}
         self._encoders: dict[type, tuple[Callable[[Any], bytes], list[tuple[str, bytes]]]] = {}
@@ -63,7 +67,7 @@ class TypesCodec:
         return f"{self._form}({', '.join(getattr(type_, '__name__', str(type_)) for type_ in self._types)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._form, self._types, self._allow_changes)
+        return type(self), (self._form, self._types, self._allow_changes, self._check)
 
     def new_state(self, state: Mapping[bytes, bytes], path: str) -> dict[bytes, bytes]:
         """Returns the entries of the journal's state that tell the types' shapes from now on. Raises SchemaConflict."""
@@ -73,8 +77,9 @@ class TypesCodec:
             shape = shape_of(self._form, type_)
             if shape is not None:
                 before = self._agreeing(shape, stored_shapes(state.get(STATE_KEY + name)), type_, path)
-                if shape not in before:
-                    found[STATE_KEY + name] = as_stored([*before, shape])
+                together = joined(before, shape)
+                if together != before:
+                    found[STATE_KEY + name] = as_stored(together)
                 if not (name or self._allow_changes):
                     self._check_first(name_of(shape), before, state, path)
         return found
@@ -127,7 +132,7 @@ class TypesCodec:
         return decode(record.value)
 
 
-def _kind(form: str, type_: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+def _kind(form: str, type_: Any, check: bool) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Returns the functions that encode and decode objects of the type."""
     msgspec = _import_msgspec()
     if not hasattr(type_, "model_validate_json"):
@@ -139,19 +144,27 @@ def _kind(form: str, type_: Any) -> tuple[Callable[[Any], bytes], Callable[[byte
     else:
         encode = lambda model: msgspec.msgpack.encode(model.model_dump(mode="json", by_alias=True))  # noqa: E731
         decode = lambda value: type_.model_validate_json(msgspec.json.encode(msgspec.msgpack.decode(value)))  # noqa: E731
-    return _checked(encode, decode), decode
+    return _checked(encode, decode) if check else encode, decode
 
 
 def _checked(encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> Callable[[Any], bytes]:
-    """Returns an `encode` that refuses objects which readers could not decode. Neither a dataclass nor a Struct checks its
-    fields when it is created, and a model of pydantic not when they are set; NaN is null in JSON."""
+    """Returns an `encode` that refuses objects which readers would not get back. Neither a dataclass nor a Struct checks its
+    fields when it is created, and a model of pydantic not when they are set; NaN is null in JSON, a secret is asterisks, and a
+    field's subclass loses what it adds."""
 
     def checked(value: Any) -> bytes:
         stored = encode(value)
         try:
-            decode(stored)
+            decoded = decode(stored)
         except Exception as error:
             raise ValueError(f"readers could not decode {value!r:.100}, so it is not stored: {error}") from error
+        place = changed(value, decoded)
+        if place is not None:
+            what = f"its field {place!r}" if place else "it"
+            raise ValueError(
+                f"readers would not get {value!r:.100} back, so it is not stored: {what} would come back as another value; "
+                "give the field a type that keeps it, or the codec check=False"
+            )
         return stored
 
     return checked

@@ -7,9 +7,11 @@ import copy
 import dataclasses
 import hashlib
 import json
+import math
 import pickle
 import re
 import threading
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -17,7 +19,7 @@ from datetime import datetime, timezone
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import pydantic
@@ -205,6 +207,63 @@ def test_a_model_that_pydantic_would_not_read_again_is_not_stored(tmp_path: Path
         assert writer.append(Reading(celsius=1)) == 0
 
 
+class Login(pydantic.BaseModel):
+    user: str
+    password: pydantic.SecretStr
+    cached: str = pydantic.Field(default="", exclude=True)
+
+
+@dataclasses.dataclass
+class Price:
+    cents: float | None
+    tags: list[str] = dataclasses.field(default_factory=list)
+
+
+class Pet(msgspec.Struct):
+    name: str
+
+
+class Dog(Pet):
+    breed: str = ""
+
+
+class Owner(msgspec.Struct):
+    pets: list[Pet]
+
+
+@pytest.mark.parametrize(
+    ("thing", "place"),
+    [
+        (Login(user="ann", password=pydantic.SecretStr("hunter2")), "password"),
+        (Owner([Pet("tom"), Dog("rex", "collie")]), "pets.1"),
+    ],
+)
+def test_an_object_that_readers_would_not_get_back_is_not_stored(tmp_path: Path, form: Any, thing: Any, place: str) -> None:
+    with jlog.Writer(tmp_path / "j", codec=form(type(thing))) as writer:
+        with pytest.raises(ValueError, match=f"its field '{place}' would come back as another value") as caught:
+            writer.append(thing)
+        assert "hunter2" not in str(caught.value)
+        assert writer.next_sequence == 0
+    with jlog.Writer(tmp_path / "j", codec=form(type(thing), check=False)) as writer:
+        writer.append(thing)
+
+
+def test_a_nan_is_stored_only_where_it_comes_back(tmp_path: Path) -> None:
+    with jlog.Writer(tmp_path / "json", codec=typed.json(Price)) as writer:
+        for wrong in (math.nan, math.inf):
+            with pytest.raises(ValueError, match="its field 'cents'"):
+                writer.append(Price(wrong))
+    write(tmp_path / "msgpack", typed.msgpack(Price), Price(math.nan))
+    with jlog.Reader(tmp_path / "msgpack", codec=typed.msgpack(Price)) as reader:
+        assert math.isnan(next(iter(reader)).decoded.cents)
+
+
+def test_a_tuple_in_place_of_a_list_and_what_a_model_excludes_are_no_change(tmp_path: Path, form: Any) -> None:
+    write(tmp_path / "price", form(Price), Price(1.5, ("a", "b")))  # type: ignore[arg-type]
+    model = pydantic.create_model("Seen", at=(int, pydantic.Field(default=0, exclude=True)), name=str)
+    write(tmp_path / "seen", form(model), model(at=5, name="x"))
+
+
 def test_every_way_of_reading_decodes(tmp_path: Path) -> None:
     path, codec = tmp_path / "j", typed.json(Order)
     write(path, codec, *(Order("tea", number) for number in range(5)))
@@ -350,6 +409,64 @@ def test_a_field_that_has_gone_does_not_come_back_with_another_type(tmp_path: Pa
         write(tmp_path / "j", form(model(msgspec.Struct, **fields)))
     with pytest.raises(jlog.SchemaConflict, match="the field 'size' has changed"):
         jlog.Writer(tmp_path / "j", codec=form(model(msgspec.Struct, **{**BEFORE, "size": (int, 1)})))
+
+
+class Pair(NamedTuple):
+    debit: int
+    credit: int
+
+
+def swapped(type_: Any) -> Any:
+    """Another version of the class, with its fields in the other order."""
+    names = list(type_.__annotations__)[::-1]
+    if issubclass(type_, msgspec.Struct):
+        return msgspec.defstruct(type_.__name__, [(name, int) for name in names], array_like=True)
+    return NamedTuple(type_.__name__, [(name, int) for name in names])
+
+
+class Position(msgspec.Struct, array_like=True):
+    lat: int
+    lon: int
+
+
+@pytest.mark.parametrize("type_", [Pair, Position])
+@pytest.mark.parametrize("inside", [lambda type_: type_, lambda type_: dict[str, list[type_]]], ids=["itself", "inside"])
+def test_fields_of_one_type_do_not_change_places_in_an_array(tmp_path: Path, form: Any, type_: Any, inside: Any) -> None:
+    write(tmp_path / "j", form(inside(type_)))
+    write(tmp_path / "j", form(inside(type_)))
+    with pytest.raises(jlog.SchemaConflict, match="stored as an array, whose fields have changed from"):
+        jlog.Writer(tmp_path / "j", codec=form(inside(swapped(type_))))
+
+
+def test_fields_of_a_pydantic_array_do_not_change_places(tmp_path: Path, form: Any) -> None:
+    old, new = (pydantic.create_model("Booking", pair=type_) for type_ in (Pair, swapped(Pair)))
+    write(tmp_path / "j", form(old))
+    with pytest.raises(jlog.SchemaConflict, match="whose fields have changed"):
+        jlog.Writer(tmp_path / "j", codec=form(new))
+
+
+def test_many_releases_of_a_large_model_take_no_more_room_than_their_fields(tmp_path: Path, form: Any, base: Any) -> None:
+    names = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(500)]
+    sizes = []
+    for release in range(12):
+        fields: dict[str, Any] = {**BEFORE, **{f"f{name}": (int, 0) for name in names[release:]}}
+        write(tmp_path / "j", form(model(base, **fields)))
+        sizes.append(sum(map(len, jlog.Journal(tmp_path / "j").state().values())))
+    assert sizes == [sizes[0]] * len(sizes)
+    with pytest.raises(jlog.SchemaConflict, match="has changed"):
+        jlog.Writer(tmp_path / "j", codec=form(model(base, **{**BEFORE, f"f{names[0]}": (str, "")})))
+
+
+def test_the_schemas_of_earlier_versions_are_still_compared(tmp_path: Path) -> None:
+    """They were stored whole, one for each release."""
+    old, new = model(msgspec.Struct, **BEFORE), model(msgspec.Struct, **{**BEFORE, "note": (str, "")})
+    before = [{"form": "json", "schema": msgspec.json.schema(type_)} for type_ in (old, new)]
+    key = b"jlog.types:"
+    with jlog.Writer(tmp_path / "j") as writer:
+        writer.extend([], state={key: zlib.compress(json.dumps(before).encode())})
+    write(tmp_path / "j", typed.json(old))
+    with pytest.raises(jlog.SchemaConflict, match="the field 'note' has changed"):
+        jlog.Writer(tmp_path / "j", codec=typed.json(model(msgspec.Struct, **{**BEFORE, "note": (int, 0)})))
 
 
 def test_a_change_deep_inside_is_found_and_a_type_may_hold_itself(tmp_path: Path, form: Any) -> None:
