@@ -9,6 +9,8 @@ from typing import Any
 from jlog.positions.names import timestamp_us_of
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
+# The times that a datetime of every zone can be: years 1 to 9999, but for a day at each end.
+TIMES_US = range(-62_135_510_400_000_000, 253_402_214_400_000_000)
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from jlog.query.bounds import EVERYTHING, FLIPPED, Bounds, compared, containing, one_of
+from jlog.query.bounds import EVERYTHING, FLIPPED, TIMES_US, Bounds, compared, containing, one_of
 
 try:
     import polars
@@ -124,4 +124,8 @@ def _values(tree: dict[str, Any]) -> list[Any]:
         found = found.explode()
     if isinstance(found.dtype, polars.Datetime) and found.dtype.time_unit == "ns":
         raise ValueError("a literal may lie between two timestamps of a journal")
+    if isinstance(found.dtype, polars.Datetime):
+        unit_us = 1_000 if found.dtype.time_unit == "ms" else 1
+        if any(time is not None and time * unit_us not in TIMES_US for time in found.to_physical().to_list()):
+            raise ValueError("a time that is beyond those of Python")
     return found.to_list()

@@ -15,7 +15,7 @@ from jlog.html import SHOWN_ROWS, records_table
 from jlog.interfaces import ReaderProtocol
 from jlog.positions.names import Start, check_start
 from jlog.positions.start import Range
-from jlog.query.bounds import EVERYTHING, MOST, Bounds
+from jlog.query.bounds import EVERYTHING, MOST, TIMES_US, Bounds
 from jlog.reading.reader import ARROW_RECORDS, Reader
 from jlog.record import (
     FIELDS,
@@ -29,7 +29,7 @@ from jlog.record import (
     stream_of,
 )
 from jlog.storage.damage import Damage
-from jlog.system.arguments import check_flag
+from jlog.system.arguments import check_count, check_flag
 from jlog.system.clock import EPOCH
 from jlog.system.filesystem import is_url
 from jlog.urls import open_reader, path_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from jlog.query.json_fields import JsonFields
 
 BATCH_BYTES = 16 << 20
-_TIME_MAX_US = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z, the last time that a datetime can be
+MAX_COLUMNS = 1_000  # that are inferred
 
 
 def scan(
@@ -56,6 +56,7 @@ def scan(
     text: bool = False,
     parse: str | None = None,
     schema: Any = None,
+    max_columns: int = MAX_COLUMNS,
 ) -> Scan:
     """Returns a lazy view of a journal, an archive or a topic, for Arrow, Polars, DuckDB and pandas.
 
@@ -68,15 +69,18 @@ def scan(
     parse: "json" adds a column for each field of the values, which are JSON objects. Needs pyarrow.
     schema: the fields and their types, in place of those that a sample of the records has: an object with __arrow_c_schema__,
         or a dict of names and names of Arrow types.
+    max_columns: of the fields that a sample has, so many become columns, those within others included. The others are in the
+        map `json_rest`, as texts in JSON, and a UserWarning says so.
     """
     check_flag("text", text)
     path = os.fspath(path_or_url)
     if path and not is_url(path) and path_of(path) == path:
         path = os.path.abspath(path)  # it is opened later, perhaps from another working directory
-    return Scan(path, check_start(start), check_start(end), text, _parser(parse, schema))
+    return Scan(path, check_start(start), check_start(end), text, _parser(parse, schema, max_columns))
 
 
-def _parser(parse: str | None, schema: Any) -> JsonFields | None:
+def _parser(parse: str | None, schema: Any, max_columns: int) -> JsonFields | None:
+    check_count("max_columns", max_columns)
     if parse is None:
         if schema is not None:
             raise ValueError("schema= is for parse='json': without it a scan has the columns of the records")
@@ -86,7 +90,7 @@ def _parser(parse: str | None, schema: Any) -> JsonFields | None:
     import_pyarrow()
     from jlog.query.json_fields import JsonFields
 
-    return JsonFields(schema)
+    return JsonFields(schema, max_columns)
 
 
 @dataclass(frozen=True)
@@ -296,7 +300,7 @@ class Scan:
             return [(0, None)]
         if isinstance(reader, Reader):
             return reader.time_ranges(self.bounds.times_us)
-        if not 0 < since_us <= _TIME_MAX_US:
+        if since_us <= 0 or since_us not in TIMES_US:
             return [(0, None)]
         # A topic says where the first record is that is late enough, and nothing of the times after it.
         with self._reader(EPOCH + timedelta(microseconds=since_us)) as at_time:

@@ -13,11 +13,23 @@ cdef extern from "<locale.h>" nogil:
         LC_ALL_MASK
 
 cdef extern from "records/json.h" nogil:
+    enum jlog_json_kind:
+        JLOG_TOKEN_ESCAPED
+
     enum jlog_json_type:
         JLOG_JSON_BOOL
         JLOG_JSON_INT64
+        JLOG_JSON_UINT64
         JLOG_JSON_DOUBLE
         JLOG_JSON_STRING
+        JLOG_JSON_NUMBER
+        JLOG_JSON_OBJECT
+        JLOG_JSON_ARRAY
+
+    struct jlog_json_token:
+        jlog_json_kind kind
+        const uint8_t *at
+        size_t bytes
 
     struct jlog_json_field:
         const uint8_t *name
@@ -27,10 +39,20 @@ cdef extern from "records/json.h" nogil:
         uint8_t *data
         int32_t *offsets
 
+    const uint8_t *jlog_json_space(const uint8_t *at, const uint8_t *end)
+    const uint8_t *jlog_json_key(const uint8_t *at, const uint8_t *end, jlog_json_token *key)
+    const uint8_t *jlog_json_value(const uint8_t *at, const uint8_t *end, jlog_json_token *token)
+    size_t jlog_json_unescape(uint8_t *to, const jlog_json_token *token)
+    bint jlog_utf8_valid(const uint8_t *text, size_t bytes)
+    bint jlog_json_object(jlog_json_field *fields, size_t count, const uint8_t *at, const uint8_t *end, uint8_t *scratch)
     void jlog_json_columns(jlog_json_field *fields, size_t field_count, const uint8_t *data, const int32_t *offsets,
                            size_t count, uint8_t *scratch, locale_t c_locale)
+    void jlog_json_items(jlog_json_field *field, const uint8_t *data, const int32_t *offsets, size_t count, int32_t *starts,
+                         locale_t c_locale)
 
-TYPES = {"bool": JLOG_JSON_BOOL, "int64": JLOG_JSON_INT64, "double": JLOG_JSON_DOUBLE, "string": JLOG_JSON_STRING}
+# "number", "object" and "array" are columns of their texts.
+TYPES = {"bool": JLOG_JSON_BOOL, "int64": JLOG_JSON_INT64, "uint64": JLOG_JSON_UINT64, "double": JLOG_JSON_DOUBLE,
+         "string": JLOG_JSON_STRING, "number": JLOG_JSON_NUMBER, "object": JLOG_JSON_OBJECT, "array": JLOG_JSON_ARRAY}
 cdef locale_t _c_locale = newlocale(LC_ALL_MASK, b"C", NULL)  # numbers have a point in it, whatever the program has set
 
 
@@ -38,55 +60,128 @@ cdef uint8_t *address(bytearray memory) noexcept:
     return <uint8_t *> PyByteArray_AS_STRING(memory)
 
 
-def json_columns(offsets not None, data not None, Py_ssize_t first, Py_ssize_t count, fields not None):
-    """Returns (validity, offsets or None, data) of the Arrow column of each field: bytearrays, offsets for "string" alone. A
-    row is null where the value is not a JSON object in UTF-8, lacks the member, or has one of another type.
+cdef class Texts:
+    """The values of an Arrow array of type binary.
 
-    offsets, data: buffers of an Arrow array of type binary without nulls. Of its values, `count` from `first` on are read.
-    fields: names and types, as TYPES has them; at least one.
+    offsets, data: its buffers. Of its values, `count` from `first` on are read; a null among them has no bytes.
     """
-    cdef jlog_json_field *wanted
-    cdef Py_buffer offsets_view, data_view
-    cdef Py_ssize_t i, bytes_of_text, width = len(fields)
+
+    cdef Py_buffer _offsets, _data
     cdef const int32_t *places
-    cdef jlog_json_type kind
+    cdef const uint8_t *data
+    cdef Py_ssize_t count
+
+    def __cinit__(self, offsets not None, data not None, Py_ssize_t first, Py_ssize_t count):
+        PyObject_GetBuffer(offsets, &self._offsets, PyBUF_SIMPLE)
+        PyObject_GetBuffer(data, &self._data, PyBUF_SIMPLE)
+        self.places, self.data, self.count = <const int32_t *> self._offsets.buf + first, <const uint8_t *> self._data.buf, count
+        if first < 0 or count < 0 or self._offsets.len < <Py_ssize_t> ((first + count + 1) * sizeof(int32_t)) or not (
+                0 <= self.places[0] <= self.places[count] <= self._data.len):
+            raise ValueError(f"the buffers are too short for {count} values from {first} on")
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self._data)
+        PyBuffer_Release(&self._offsets)
+
+    cdef Py_ssize_t bytes_of_text(self) noexcept:
+        return self.places[self.count] - self.places[0]
+
+
+cdef tuple allocated(jlog_json_field *field, kind, Py_ssize_t rows, Py_ssize_t bytes_of_text):
+    """Returns (validity, offsets or None, data) of an empty column, and has the field point to it."""
+    validity, offsets = bytearray((rows + 7) // 8), None
+    field.type = TYPES[kind]
+    if field.type >= JLOG_JSON_STRING:
+        offsets, data = bytearray((rows + 1) * sizeof(int32_t)), PyByteArray_FromStringAndSize(NULL, bytes_of_text)
+        field.offsets = <int32_t *> address(offsets)
+    else:
+        data = bytearray(len(validity) if field.type == JLOG_JSON_BOOL else 8 * rows)
+    field.validity, field.data = address(validity), address(data)
+    return validity, offsets, data
+
+
+cdef int shorten(jlog_json_field *field, tuple column, Py_ssize_t rows) except -1:
+    if field.offsets != NULL:
+        PyByteArray_Resize(column[2], field.offsets[rows])
+    return 0
+
+
+def json_columns(Texts texts not None, fields not None):
+    """Returns (validity, offsets or None, data) of the Arrow column of each field: bytearrays, offsets for texts alone. A row
+    is null where the value is not a JSON object in UTF-8, lacks the member, or has one of another type.
+
+    fields: names and types, as TYPES has them.
+    """
+    cdef Py_ssize_t i, width = len(fields)
     cdef bytes name
     names = [name_of.encode() for name_of, _ in fields]
-    scratch = bytearray(6 * max(map(len, names)) + 1)  # for names with escapes
+    scratch = bytearray(6 * max(map(len, names), default=0) + 1)  # for names with escapes
     cdef uint8_t *name_room = address(scratch)
-    memset(&offsets_view, 0, sizeof(Py_buffer))  # so that there is nothing to release
-    memset(&data_view, 0, sizeof(Py_buffer))
-    wanted = <jlog_json_field *> PyMem_Calloc(width, sizeof(jlog_json_field))
+    cdef jlog_json_field *wanted = <jlog_json_field *> PyMem_Calloc(width, sizeof(jlog_json_field))
+    if wanted == NULL:
+        raise MemoryError
     try:
-        if wanted == NULL:
-            raise MemoryError
-        PyObject_GetBuffer(offsets, &offsets_view, PyBUF_SIMPLE)
-        PyObject_GetBuffer(data, &data_view, PyBUF_SIMPLE)
-        places = <const int32_t *> offsets_view.buf + first
-        if first < 0 or count < 0 or offsets_view.len < <Py_ssize_t> ((first + count + 1) * sizeof(int32_t)) or not (
-                0 <= places[0] <= places[count] <= data_view.len):
-            raise ValueError(f"the buffers are too short for {count} values from {first} on")
-        bytes_of_text = places[count] - places[0]
         found = []
         for i in range(width):
-            kind, name = TYPES[fields[i][1]], names[i]
-            validity, starts = bytearray((count + 7) // 8), None
-            if kind == JLOG_JSON_STRING:
-                starts = bytearray((count + 1) * sizeof(int32_t))
-                column = PyByteArray_FromStringAndSize(NULL, bytes_of_text)
-                wanted[i].offsets = <int32_t *> address(starts)
-            else:
-                column = bytearray(len(validity) if kind == JLOG_JSON_BOOL else 8 * count)
-            wanted[i].name, wanted[i].name_bytes, wanted[i].type = name, len(name), kind
-            wanted[i].validity, wanted[i].data = address(validity), address(column)
-            found.append((validity, starts, column))
+            name = names[i]
+            wanted[i].name, wanted[i].name_bytes = name, len(name)
+            found.append(allocated(&wanted[i], fields[i][1], texts.count, texts.bytes_of_text()))
         with nogil:
-            jlog_json_columns(wanted, width, <const uint8_t *> data_view.buf, places, count, name_room, _c_locale)
+            jlog_json_columns(wanted, width, texts.data, texts.places, texts.count, name_room, _c_locale)
         for i in range(width):
-            if wanted[i].offsets != NULL:
-                PyByteArray_Resize(found[i][2], wanted[i].offsets[count])
+            shorten(&wanted[i], found[i], texts.count)
         return found
     finally:
         PyMem_Free(wanted)
-        PyBuffer_Release(&data_view)
-        PyBuffer_Release(&offsets_view)
+
+
+def json_items(Texts texts not None, kind not None):
+    """Returns the offsets of the lists, and the column of all their items: a bytearray, and what json_columns() has for a field.
+
+    texts: a column of the type "array". kind: the type of the items.
+    """
+    cdef jlog_json_field field
+    memset(&field, 0, sizeof(field))
+    starts = bytearray((texts.count + 1) * sizeof(int32_t))
+    cdef int32_t *places = <int32_t *> address(starts)
+    with nogil:
+        jlog_json_items(NULL, texts.data, texts.places, texts.count, places, _c_locale)
+    column = allocated(&field, kind, places[texts.count], texts.bytes_of_text())
+    with nogil:
+        jlog_json_items(&field, texts.data, texts.places, texts.count, places, _c_locale)
+    shorten(&field, column, places[texts.count])
+    return starts, column
+
+
+def json_members(Texts texts not None, names not None):
+    """Returns for each value a dict of its other members than `names`, with their texts in JSON; None for a value that is not a
+    JSON object in UTF-8. This creates objects for each of them."""
+    cdef jlog_json_token key, value
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef const uint8_t *first
+    cdef size_t size
+    memset(&key, 0, sizeof(key))
+    found = []
+    for row in range(texts.count):
+        at, end = texts.data + texts.places[row], texts.data + texts.places[row + 1]
+        if not jlog_json_object(NULL, 0, at, end, NULL) or not jlog_utf8_valid(at, end - at):
+            found.append(None)
+            continue
+        members = {}
+        at = jlog_json_space(jlog_json_space(at, end) + 1, end)
+        while at[0] != c"}":
+            first = at = jlog_json_key(at, end, &key)
+            at = jlog_json_value(at, end, &value)
+            name, size = bytearray(key.at[:key.bytes]), key.bytes
+            if key.kind == JLOG_TOKEN_ESCAPED:
+                size = jlog_json_unescape(address(name), &key)
+            if size != <size_t> -1:  # half of a surrogate pair is no name
+                name = name[:size].decode()
+                if name not in names:
+                    members[name] = first[:at - first].decode()
+            at = jlog_json_space(at, end)
+            if at[0] == c",":
+                at = jlog_json_space(at + 1, end)
+        found.append(members)
+    return found

@@ -488,6 +488,11 @@ def test_a_schema_is_anything_with_an_arrow_schema_and_times_come_on_request(pat
     ]
     for schema in (pyarrow.schema(types), {"at": "timestamp[us, UTC]", "day": "date32", "plain": "timestamp[us]"}):
         assert jlog.scan(path, parse="json", schema=schema).to_arrow().select(list(types)).to_pylist() == expected
+    writer.append(b'{"at": "9999-01-01T00:00:00Z"}')  # no nanoseconds of 64 bits
+    found = (
+        jlog.scan(path, parse="json", schema={"at": "timestamp[ns, UTC]"}).to_arrow().column("at").cast("timestamp[us, UTC]")
+    )
+    assert found.to_pylist() == [BEGIN, None, None]
     frame = polars.Schema({"at": polars.String})
     assert jlog.scan(path, parse="json", schema=frame).to_arrow().column("at")[1].as_py() == "2026-11-25T12:00:00"
 
@@ -540,19 +545,80 @@ def test_text_and_json_together(path, writer):
         assert scan.to_polars().select(name).collect().item() == expected
 
 
+WIDE = [{"level": "INFO", **{f"user-{number}-{name}": number for name in range(40)}} for number in range(50)]
+
+
+def test_whole_numbers_keep_all_their_digits(path, writer):
+    values = [
+        {"large": (1 << 64) - 1 - number, "beyond": (1 << 64) + number, "mixed": 0.5 if number % 2 else (1 << 53) + number + 1}
+        for number in range(10)
+    ]
+    writer.extend([json.dumps(value | {"in": [value["beyond"]]}).encode() for value in values])
+    scan = jlog.scan(path, parse="json")
+    kinds = [str(scan.pyarrow_schema.field(name).type) for name in ("large", "beyond", "mixed", "in")]
+    assert kinds == ["uint64", "string", "string", "list<item: string>"]
+    found = scan.to_arrow().select(["large", "beyond", "mixed", "in"]).to_pylist()
+    assert [row["large"] for row in found] == [value["large"] for value in values]
+    assert [row["beyond"] for row in found] == [str(value["beyond"]) for value in values]
+    assert [row["in"] for row in found] == [[str(value["beyond"])] for value in values]
+    assert [row["mixed"] for row in found] == [str(value["mixed"]) for value in values]
+    statement = "SELECT count(DISTINCT large), sum(beyond::HUGEINT) FROM app"
+    total = sum(value["beyond"] for value in values)
+    assert duckdb_sql.execute(duckdb.connect(), statement, {"app": scan}).fetchall() == [(10, total)]
+    floats = jlog.scan(path, parse="json", schema={"beyond": "float64"}).to_arrow().column("beyond")
+    assert floats[0].as_py() == float(1 << 64)
+
+
+def test_nan_and_infinity_are_numbers_in_columns_of_floats(path, writer):
+    writer.extend(
+        [b'{"level": "INFO", "ratio": NaN, "in": {"x": 1}}', b'{"level": "INFO", "ratio": -Infinity, "in": {"x": 2}}']
+    )
+    table = jlog.scan(path, parse="json").to_arrow()
+    assert table.column("level").to_pylist() == ["INFO", "INFO"]
+    assert table.column("in").to_pylist() == [{"x": 1}, {"x": 2}]
+    assert list(map(repr, table.column("ratio").to_pylist())) == ["nan", "-inf"]
+
+
+def test_a_nul_in_the_name_of_a_field_stands_as_an_escape_in_that_of_its_column(path, writer):
+    writer.append(json.dumps({"a\0b": 1, "a\\u0000b": 2, "in": {"\0": 3}}).encode())
+    scan = jlog.scan(path, parse="json")
+    (found,) = scan.to_polars().collect().to_dicts()
+    assert [found[name] for name in ("json_a\\u0000b", "a\\u0000b", "in")] == [1, 2, {"\\u0000": 3}]
+    assert scan.to_polars().select("a\\u0000b").collect().height == 1
+
+
+def test_fields_beyond_the_limit_are_in_one_map_which_is_told_once(path, writer):
+    writer.extend([json.dumps(value | {"attributes": value}).encode() for value in WIDE])
+    scan = jlog.scan(path, parse="json", max_columns=10)
+    with pytest.warns(UserWarning, match="more than 10 fields.*'json_rest'"):
+        frame = scan.to_polars().collect()
+    table = scan.to_arrow()  # a second warning would be an error
+    assert len(table.schema.names) == 5 + 10 + 1
+    rest, attributes = (dict(table.column(name)[7].as_py()) for name in ("json_rest", "attributes"))
+    shown = {name: table.column(name)[7].as_py() for name in table.schema.names if name.startswith("user-")}
+    assert {**{name: int(text) for name, text in rest.items()}, **{n: v for n, v in shown.items() if v is not None}} == {
+        name: value for name, value in WIDE[7].items() if name != "level"
+    }
+    assert {name: json.loads(text) for name, text in attributes.items()} == WIDE[7]
+    assert frame.height == 50
+
+
+def test_a_map_takes_all_fields_of_an_object_and_of_several_with_one_name_the_last(path, writer):
+    writer.append(b'{"all": {"a": 1.10, "\\u0062": [1, {}], "a": "x"}, "other": 1}')
+    kind = pyarrow.map_(pyarrow.string(), pyarrow.string())
+    (found,) = jlog.scan(path, parse="json", schema={"all": kind}).to_arrow().column("all").to_pylist()
+    assert found == [("a", '"x"'), ("b", "[1, {}]")]
+
+
+@pytest.mark.parametrize("time_us", [10**18, -(10**18), 253_402_300_799_999_999, (1 << 63) - 1])
+def test_a_time_beyond_those_of_python_is_no_bound(timed, time_us):
+    limit = polars.lit(time_us, dtype=polars.Int64).cast(polars.Datetime("us", "UTC"))
+    for condition in (C("timestamp") < limit, C("timestamp") > limit, C("timestamp").is_between(limit, limit)):
+        expected = jlog.scan(timed).to_polars().collect().filter(condition).height
+        assert jlog.scan(timed).to_polars().filter(condition).collect().height == expected
+
+
 # --- Damage and notebooks ----------------------------------------------------------------------------------------
-
-
-def test_values_between_others_get_the_same_columns_from_each_parser():
-    """pyarrow's parser takes them together, so that one could change the rows of others."""
-    plain = [pyarrow.field("n", pyarrow.int64()), pyarrow.field("s", pyarrow.string())]
-    nested = [pyarrow.field("l", pyarrow.list_(pyarrow.int64()))]
-    pieces = [*HOSTILE, b'{"n":\n7}', b'{"n": 7}\n{', b'}\n{"n": 8}', b'{"s":"}', b'{","n":1}', b'{"n": {}', b"{}\n{}{}"]
-    for piece in pieces:
-        for other in pieces:
-            values = pyarrow.array([b'{"n": 1, "l": []}', piece, other, b'{"n": 2, "l": [3]}'], pyarrow.binary())
-            found = json_fields._parsed(values, plain + nested)
-            assert found == json_fields._by_python(values, plain + nested), (piece, other)
 
 
 def test_batches_are_parsed_side_by_side_and_an_error_comes_in_its_place():

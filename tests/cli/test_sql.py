@@ -44,6 +44,19 @@ def test_a_statement_over_the_fields_of_json(app: Path) -> None:
     ]
 
 
+def test_a_schema_gives_fields_their_types(app: Path) -> None:
+    statement = "SELECT typeof(n) AS kind FROM app LIMIT 1"
+    found = do("sql", statement, f"app={app}", "--parse", "json", "--schema", '{"n": "uint64"}', "--format", "csv")
+    assert found.lines == [b"kind", b"UBIGINT"]
+
+
+def test_fields_beyond_the_limit_are_told_on_stderr(app: Path) -> None:
+    statement = "SELECT count(DISTINCT json_rest['n']) AS n FROM app"
+    found = run("sql", statement, f"app={app}", "--parse", "json", "--max-columns", "1", "--format", "csv")
+    assert (found.code, found.lines) == (0, [b"n", b"60"])
+    assert "more than 1 fields" in found.err
+
+
 def test_jsonl_and_csv_show_bytes_as_text_or_base64(journal: Path) -> None:
     with jlog.Writer(journal) as writer:
         writer.append(b"text, with a comma", key=b"\xff", headers=[("h", b"v")], timestamp_us=NOON_US)

@@ -1,4 +1,5 @@
-/* Feeds any bytes to the decoders in pyx/format/format.h and record.h, buffer/publish.h, records/columns.h and records/json.h.
+/* Feeds any bytes to the decoders in pyx/format/format.h and record.h, buffer/publish.h, records/columns.h and
+ * records/json.h.
  * Every checksum is put right first, so that the code after the checksums is tested.
  *
  * The first byte of an input chooses the structure, the rest is its image. Built with clang -fsanitize=fuzzer it is a target of
@@ -255,29 +256,41 @@ static void fuzz_page(const uint8_t *data, size_t size)
 /* A batch of two values: the bytes up to a byte 0, and the bytes after it. */
 static void fuzz_json(const uint8_t *data, size_t size)
 {
-    static const char *const names[] = {"int", "text", "float", "bool"};
-    static const enum jlog_json_type types[] = {JLOG_JSON_INT64, JLOG_JSON_STRING, JLOG_JSON_DOUBLE, JLOG_JSON_BOOL};
+    enum { FIELDS = 8 };
+    static const char *const names[FIELDS] = {"int", "text", "float", "bool", "whole", "big", "outer", "list"};
+    static const enum jlog_json_type types[FIELDS] = {JLOG_JSON_INT64,  JLOG_JSON_STRING, JLOG_JSON_DOUBLE, JLOG_JSON_BOOL,
+                                                      JLOG_JSON_UINT64, JLOG_JSON_NUMBER, JLOG_JSON_OBJECT, JLOG_JSON_ARRAY};
     uint8_t *exact = malloc(size), *scratch = malloc(6 * 5);
     const uint8_t *const middle = size == 0 ? NULL : memchr(data, 0, size);
     const int32_t offsets[] = {0, (int32_t)(middle == NULL ? size : (size_t)(middle - data)), (int32_t)size};
-    struct jlog_json_field fields[4] = {0};
+    struct jlog_json_field fields[FIELDS] = {0}, item = {.type = JLOG_JSON_STRING};
+    int32_t starts[3], counted[3];
     const locale_t c_locale = newlocale(LC_ALL_MASK, "C", NULL);
 
     if (size != 0)
         memcpy(exact, data, size);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < FIELDS; i++) {
         fields[i].name = (const uint8_t *)names[i];
         fields[i].name_bytes = strlen(names[i]);
         fields[i].type = types[i];
         fields[i].validity = calloc(1, 1);
         fields[i].offsets = calloc(3, sizeof(int32_t));
-        fields[i].data = types[i] == JLOG_JSON_STRING ? malloc(size) : calloc(2, 8);
+        fields[i].data = types[i] >= JLOG_JSON_STRING ? malloc(size) : calloc(2, 8);
     }
-    jlog_json_columns(fields, 4, exact, offsets, 2, scratch, c_locale);
-    for (size_t i = 0; i < 4; i++) {
+    jlog_json_columns(fields, FIELDS, exact, offsets, 2, scratch, c_locale);
+    jlog_json_items(NULL, fields[7].data, fields[7].offsets, 2, counted, c_locale);
+    item.validity = calloc((size_t)counted[2] / 8 + 1, 1);
+    item.offsets = calloc((size_t)counted[2] + 1, sizeof(int32_t));
+    item.data = malloc(size);
+    jlog_json_items(&item, fields[7].data, fields[7].offsets, 2, starts, c_locale);
+    assert(memcmp(starts, counted, sizeof starts) == 0 && jlog_utf8_valid(item.data, (size_t)item.offsets[starts[2]]));
+    free(item.validity);
+    free(item.offsets);
+    free(item.data);
+    for (size_t i = 0; i < FIELDS; i++) {
         const uint8_t *text = fields[i].data;
 
-        if (types[i] == JLOG_JSON_STRING)
+        if (types[i] >= JLOG_JSON_STRING)
             assert(jlog_utf8_valid(text, (size_t)fields[i].offsets[2]));
         free(fields[i].validity);
         free(fields[i].offsets);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import tempfile
+import warnings
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,9 +21,10 @@ from jlog.cli.exits import DAMAGED
 from jlog.cli.records.past_damage import report_damage
 from jlog.cli.records.rows import write_rows
 from jlog.cli.signals import ended_orderly, ending_at_once
-from jlog.cli.terminal.output import binary_stdout
+from jlog.cli.terminal.output import binary_stdout, complain
 from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import JournalError
+from jlog.query.scan import MAX_COLUMNS
 from jlog.record import import_pyarrow
 
 if TYPE_CHECKING:
@@ -49,12 +52,36 @@ class SourceType(JournalType):
         return found[1], super().convert(found[2], param, ctx)
 
 
+class SchemaType(click.ParamType):
+    name = "JSON"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            self.fail(f"""{value!r} is not an object in JSON, such as '{{"id": "uint64", "level": "string"}}'""", param, ctx)
+        return found
+
+
 @click.command()
 @click.argument("statement")
 @click.argument("sources", nargs=-1, metavar="NAME=JOURNAL...", type=SourceType(or_topic=True, or_archive=True))
 @start_option("The first record.")
 @stop_option("end")
 @click.option("--parse", type=click.Choice(["json"]), help="The fields of JSON objects are columns too.")
+@click.option(
+    "--schema", type=SchemaType(), help="With --parse json: fields and Arrow types, in JSON, in place of those of a sample."
+)
+@click.option(
+    "--max-columns",
+    type=click.IntRange(1),
+    metavar="N",
+    default=MAX_COLUMNS,
+    show_default=True,
+    help="Of fields that a sample has. The others are in the map json_rest.",
+)
 @click.option("--text", is_flag=True, help="value, key and headers are text, not bytes.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="Of the output.")
 @click.option(
@@ -77,6 +104,7 @@ def sql(statement: str, sources: tuple[tuple[str, str], ...], format_name: str, 
       jlogtool sql 'SELECT count(*) FROM app' app=app
       jlogtool sql --text "FROM a WHERE timestamp >= '2026-11-25 13:30'" a=app
       jlogtool sql --parse json 'SELECT level, count(*) FROM a GROUP BY 1' a=app
+      jlogtool sql --parse json --schema '{"id": "uint64"}' 'SELECT max(id) FROM a' a=app
       jlogtool sql 'FROM a' a=app --format parquet -o app.parquet
     """
     if format_name == "parquet" and output is None:
@@ -101,6 +129,11 @@ def sql(statement: str, sources: tuple[tuple[str, str], ...], format_name: str, 
             scans = {name: jlog.scan(journal, **options).told(skipped, advance) for name, journal in sources}
             for scan in scans.values():
                 scan.range()
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    scan.names()
+                for warning in told:
+                    complain(str(warning.message))
         _run(statement, scans, format_name, output)
     if damage:
         raise click.exceptions.Exit(DAMAGED)
