@@ -74,7 +74,8 @@ cdef class Texts:
     def __cinit__(self, offsets not None, data not None, Py_ssize_t first, Py_ssize_t count):
         PyObject_GetBuffer(offsets, &self._offsets, PyBUF_SIMPLE)
         PyObject_GetBuffer(data, &self._data, PyBUF_SIMPLE)
-        self.places, self.data, self.count = <const int32_t *> self._offsets.buf + first, <const uint8_t *> self._data.buf, count
+        self.places, self.data = <const int32_t *> self._offsets.buf + first, <const uint8_t *> self._data.buf
+        self.count = count
         if first < 0 or count < 0 or self._offsets.len < <Py_ssize_t> ((first + count + 1) * sizeof(int32_t)) or not (
                 0 <= self.places[0] <= self.places[count] <= self._data.len):
             raise ValueError(f"the buffers are too short for {count} values from {first} on")
@@ -136,7 +137,7 @@ def json_columns(Texts texts not None, fields not None):
 
 
 def json_items(Texts texts not None, kind not None):
-    """Returns the offsets of the lists, and the column of all their items: a bytearray, and what json_columns() has for a field.
+    """Returns the offsets of the lists, and the column of all their items: a bytearray, and what json_columns() has for one.
 
     texts: a column of the type "array". kind: the type of the items.
     """
@@ -154,8 +155,8 @@ def json_items(Texts texts not None, kind not None):
 
 
 def json_members(Texts texts not None, names not None):
-    """Returns for each value a dict of its other members than `names`, with their texts in JSON; None for a value that is not a
-    JSON object in UTF-8. This creates objects for each of them."""
+    """Returns for each value a dict of its other members than `names`, with their texts in JSON; None for a value that is not
+    a JSON object in UTF-8. This creates objects for each of them."""
     cdef jlog_json_token key, value
     cdef const uint8_t *at
     cdef const uint8_t *end
