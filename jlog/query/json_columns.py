@@ -86,7 +86,7 @@ def _array(rows: int, column: Column, field: pyarrow.Field) -> pyarrow.Array:
     validity, *parts = (None if part is None else pyarrow.py_buffer(part) for part in column)
     parts = [part for part in parts if part is not None]
     if kind == "array":
-        starts, items = json_items(Texts(*parts, 0, rows), _kind(given.value_field))
+        starts, items = json_items(Texts(parts[0], parts[1], 0, rows), _kind(given.value_field))
         offsets = pyarrow.Array.from_buffers(pyarrow.int32(), rows + 1, [None, pyarrow.py_buffer(starts)])
         child = _array(offsets[-1].as_py(), items, given.value_field)
         if types.is_large_list(given):

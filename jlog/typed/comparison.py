@@ -45,7 +45,7 @@ def _is_equal(value: Any, decoded: Any) -> bool:
 
 def _fields_of(value: Any) -> list[str] | None:
     """Returns the names of what an object consists of; None where its own comparison says all."""
-    kind = type(value)
+    kind: Any = type(value)
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind) if field.compare]
     if hasattr(kind, "__struct_fields__"):

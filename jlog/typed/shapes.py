@@ -91,7 +91,7 @@ def as_stored(shapes: list[dict[str, Any]]) -> bytes:
 def joined(before: list[dict[str, Any]], shape: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns shapes that hold what all of these do, which agree with each other. They differ in the fields that come and go,
     so one shape with all of these fields takes their place, and it grows with new fields alone."""
-    apart = []
+    apart: list[dict[str, Any]] = []
     for earlier in reversed(before):
         both = _union(earlier, shape) if earlier["name"] == shape["name"] else None
         if both is None or difference(both, earlier) or difference(both, shape):

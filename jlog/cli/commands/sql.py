@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
-from jlog.cli.arguments.parameters import JournalType, checked, start_option, stop_option
+from jlog.cli.arguments.parameters import JournalType, ParamType, checked, start_option, stop_option
 from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.exits import DAMAGED
 from jlog.cli.records.past_damage import report_damage
@@ -52,7 +52,7 @@ class SourceType(JournalType):
         return found[1], super().convert(found[2], param, ctx)
 
 
-class SchemaType(click.ParamType):
+class SchemaType(ParamType):
     name = "JSON"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
