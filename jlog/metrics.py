@@ -78,9 +78,9 @@ WORK_GAUGES: dict[str, tuple[str, Callable[[SharedWork], float]]] = {
 WORK_COUNTERS: dict[str, tuple[str, Callable[[SharedWork], float]]] = {
     "jlog_work_takes": ("Times a record was taken.", lambda at: at.takes),
     "jlog_work_finished": ("Records finished.", lambda at: at.finishes),
-    "jlog_work_failures": ("Attempts that failed.", lambda at: at.failures),
+    "jlog_work_failures": ("Failures of a record, without deaths.", lambda at: at.failures),
     "jlog_work_rejected": ("Records given up.", lambda at: at.rejections),
-    "jlog_work_deaths": ("Attempts that ended with their worker's death.", lambda at: at.deaths),
+    "jlog_work_deaths": ("Failures that were the death of a worker.", lambda at: at.deaths),
 }
 
 

@@ -48,8 +48,8 @@ def is_dead(busy: bool, lag: int, idle_seconds: float) -> bool:
 class SharedWork:
     """How the records of a shared subscriber stand: `taken`, `delayed`, `done` after the oldest unfinished one, `unfinished` up
     to the journal's end, and each living worker's pid with what it has taken. `full`: whether the window has no room, so that
-    new records wait until unfinished ones are done. The totals count since the window was created; `deaths` are attempts that
-    ended with their worker's death."""
+    new records wait until unfinished ones are done. The totals count since the window was created; `deaths` are failures of
+    records that their worker had in work when it died."""
 
     taken: int
     delayed: int

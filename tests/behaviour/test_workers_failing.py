@@ -1,4 +1,4 @@
-"""What counts as a failure of a task, and what gives it back without one."""
+"""Failures of a task, and the ends of a worker that are not one."""
 
 from __future__ import annotations
 

@@ -83,6 +83,10 @@ class Hand:
         except jlog.LeaseLost:
             self._lost(began, [task.sequence])
 
+    def drop(self, began: int, tasks: list[jlog.Task]) -> None:
+        """Has no reference to these any more, when the caller has none: they are given back."""
+        self._log("b", now(), began, *(task.sequence for task in tasks))
+
     def _lost(self, began: int, sequences: list[int]) -> None:
         if not self._lease:
             raise AssertionError(f"{sequences} were lost without a lease")
@@ -119,12 +123,13 @@ class Crew:
 
     def _turn(self, chance: Random) -> None:
         hand: Hand | None = None
+        held: list[tuple[Hand, int, list[jlog.Task]]] = []
         try:
             hand = self._open(chance)
             for _ in range(chance.randrange(1, 60)):
                 if not self._gate.is_open():
                     break
-                self._step(hand, chance)
+                self._step(hand, chance, held)
             if chance.random() < 0.5:
                 self._close(hand)
         except jlog.JournalClosed:  # another thread has closed it
@@ -135,6 +140,9 @@ class Crew:
         except (OSError, jlog.JournalLocked) as error:
             self._close(hand)  # it may have records that nobody will finish
             expected(error, self._log)
+        finally:
+            for owner, began, tasks in held:
+                owner.drop(began, tasks)
 
     def _open(self, chance: Random) -> Hand:
         with self._opening:
@@ -159,12 +167,26 @@ class Crew:
         except (OSError, jlog.JournalLocked) as error:
             expected(error, self._log)
 
-    def _step(self, hand: Hand, chance: Random) -> None:
+    def _step(self, hand: Hand, chance: Random, held: list[tuple[Hand, int, list[jlog.Task]]]) -> None:
+        """Takes records, and ends those of this take or of an earlier one: some are held for long, beside what is short."""
         began, tasks = hand.take(chance.choice((1, 3, 50, 50, 300)))
+        held.append((hand, began, tasks))
+        for task in tasks[: chance.choice((0, 1, len(tasks)))]:
+            task.begin()
         if chance.random() < 0.1:
             time.sleep(chance.random() * 0.1)
+        if len(held) < 4 and chance.random() < 0.3:
+            return
+        ended = chance.randrange(len(held))
+        self._end(*held[ended], chance)
+        del held[ended]
+
+    def _end(self, hand: Hand, began: int, tasks: list[jlog.Task], chance: Random) -> None:
         if chance.random() < 0.8:
             hand.ack(began, tasks, durable=chance.random() < 0.1)
+            return
+        if chance.random() < 0.1:
+            hand.drop(began, tasks)
             return
         chance.shuffle(tasks)
         for task in tasks:
