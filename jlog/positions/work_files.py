@@ -9,16 +9,17 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from jlog._core.format.checksum import crc32c
 from jlog._core.format.constants import NUMBER_MAX
 from jlog._core.format.dual_slot import birth_us
-from jlog._core.system.durable import sync_directory
+from jlog._core.system.durable import sync_data, sync_directory
+from jlog._core.system.notices import warn
 from jlog._core.work.window import FOLDER, window_path
 from jlog.errors import CorruptJournal
 from jlog.storage.meta import Meta, checked_body, parse_json, whole_number
-from jlog.system.files import Directory, read_small, write_whole
+from jlog.system.files import Directory, open_file, read_small, write_whole
 
 VERSION = 2
 BYTES_MAX = 1 << 30
@@ -26,6 +27,8 @@ WINDOW_DEFAULT = 65_536
 WINDOW_MAX = 1 << 24
 Order = Literal["any", "key"]
 ORDERS = get_args(Order)
+LINES_BYTES_MIN = 64 << 10  # the file is not replaced before it has so many bytes of lines after the copy
+File = tuple[int, int, int]  # inode, bytes without the lines after the copy, all bytes
 _FIRST_LINE = re.compile(rb"jlog work (\d{1,9}) crc32c=([0-9a-f]{8})\n")
 
 
@@ -73,7 +76,9 @@ def read(path: str, meta: Meta, name: str) -> DurableCopy | None:
         status = os.stat(file, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    body, begin = checked_body(text, _FIRST_LINE, VERSION, file, "shared subscriber's file")
+    first, newline, rest = text.partition(b"\n")
+    second, _, lines = rest.partition(b"\n")
+    body, begin = checked_body(first + newline + second, _FIRST_LINE, VERSION, file, "shared subscriber's file")
     try:
         fields = parse_json(body)
         options = dict(fields["options"])
@@ -85,7 +90,7 @@ def read(path: str, meta: Meta, name: str) -> DurableCopy | None:
             return copy
         following = whole_number(fields, "next_sequence", 0, NUMBER_MAX)
         unfinished = [_unfinished(*entry) for entry in fields["unfinished"]]
-        return replace(copy, next_sequence=following, unfinished=unfinished)
+        return _changed(replace(copy, next_sequence=following, unfinished=unfinished), lines, file)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptJournal(file, begin, f"its content is not valid: {error}") from None
 
@@ -95,16 +100,60 @@ def _unfinished(sequence: int, key_hash: int, attempts: int, failures: int | Non
     return [int(sequence), int(key_hash), int(attempts), max(attempts - 1, 0) if failures is None else int(failures)]
 
 
-def write(path: str, meta: Meta, name: str, copy: DurableCopy) -> None:
-    """Replaces the file, durably and as a whole."""
-    fields: dict[str, Any] = {"uuid": meta.uuid.hex(), **asdict(copy)}
+def _changed(copy: DurableCopy, lines: bytes, file: str) -> DurableCopy:
+    """Returns the copy with what the lines after it say."""
+    following, unfinished = copy.next_sequence, {entry[0]: entry for entry in copy.unfinished}
+    whole = lines.split(b"\n")[:-1]  # a power loss tears the last line only
+    for index, line in enumerate(whole):
+        crc, _, body = line.partition(b" ")
+        if crc != b"%08x" % crc32c(body):
+            if index < len(whole) - 1:
+                warn(file, "records that were finished may come again", f"line {index + 3} has another checksum")
+            break
+        fields = parse_json(body)
+        following = whole_number(fields, "next_sequence", 0, NUMBER_MAX)
+        for sequence in fields["finished"]:
+            unfinished.pop(sequence, None)
+        unfinished |= {entry[0]: _unfinished(*entry) for entry in fields["unfinished"]}
+    return replace(copy, next_sequence=following, unfinished=list(unfinished.values()))
+
+
+def write(path: str, meta: Meta, name: str, copy: DurableCopy) -> File:
+    """Replaces the file, durably and as a whole. Returns what append() needs to know of it."""
+    fields = {"uuid": meta.uuid.hex(), **vars(copy), "options": asdict(copy.options)}  # asdict(copy) would copy each entry
     with Directory(path, FOLDER, make=True) as directory:
         with directory.made(_name(name), _temporary(name)) as fd:
-            fields |= {"inode": os.fstat(fd).st_ino, "birth_us": birth_us(fd)}
+            inode = os.fstat(fd).st_ino
+            fields |= {"inode": inode, "birth_us": birth_us(fd)}
             body = json.dumps(fields).encode()
-            write_whole(fd, b"jlog work %d crc32c=%08x\n" % (VERSION, crc32c(body)) + body, 0)
+            text = b"jlog work %d crc32c=%08x\n%b\n" % (VERSION, crc32c(body), body)
+            write_whole(fd, text, 0)
         sync_directory(directory.path)
     sync_directory(path)
+    return inode, len(text), len(text)
+
+
+def append(
+    path: str, name: str, file: File, next_sequence: int, finished: list[int], unfinished: list[list[int]]
+) -> File | None:
+    """Adds a line with what has changed since the file was as `file` says, durably. Returns what it is then; None where the
+    file is another one or has become too long, and has to be replaced."""
+    inode, copy_bytes, file_bytes = file
+    if inode == 0 or file_bytes - copy_bytes > max(copy_bytes, LINES_BYTES_MIN):
+        return None
+    body = json.dumps({"next_sequence": next_sequence, "finished": finished, "unfinished": unfinished}).encode()
+    line = b"%08x %b\n" % (crc32c(body), body)
+    try:
+        opened = open_file(path_of(path, name), os.O_WRONLY)
+    except FileNotFoundError:
+        return None
+    with opened:
+        status = os.fstat(opened.fd)
+        if (status.st_ino, status.st_size) != (inode, file_bytes):
+            return None
+        write_whole(opened.fd, line, file_bytes)
+        sync_data(opened.fd, path_of(path, name))
+    return inode, copy_bytes, file_bytes + len(line)
 
 
 def forget(path: str, meta: Meta, name: str) -> None:

@@ -20,7 +20,7 @@ REASON, ATTEMPTS, JOURNAL, SUBSCRIBER, SEQUENCE = (
 )
 HEADERS = (REASON, ATTEMPTS, JOURNAL, SUBSCRIBER, SEQUENCE)
 REASON_BYTES = 1_000
-KEPT = 16  # letters that the state names before it is looked which of their records are finished: the window is large
+KEPT = 32  # letters that the state names before it is looked which of their records are finished: the window is large
 
 
 class DeadLetters:
@@ -40,6 +40,7 @@ class DeadLetters:
         self._rewinds = 0  # what the state says, as long as the letters' journal ends at `_end`
         self._stored: list[str] = []
         self._end = -1
+        self._finished: set[str] = set()  # those of the stored ones whose records this worker has finished
 
     def reject(self, holder: TaskHolder, task: Task, reason: str, deadline: Deadline) -> None:
         """Stores the letter durably, then finishes the record."""
@@ -47,7 +48,7 @@ class DeadLetters:
         with locks.held(REJECTING_BYTE, deadline=deadline, what=what, mutex=self._mutex):
             holder.check_held(task)
             try:
-                self._store(task, reason)
+                position = self._store(task, reason)
             except BaseException:  # the next letter opens the journal anew: this one may have been removed, or have failed
                 writer, self._writer, self._end = self._writer, None, -1
                 if writer is not None:
@@ -55,8 +56,10 @@ class DeadLetters:
                         writer.close()
                 raise
             holder.count_rejection(task)
+            self._finished.add(position)
 
-    def _store(self, task: Task, reason: str) -> None:
+    def _store(self, task: Task, reason: str) -> str:
+        """Stores the letter, if there is none yet. Returns the position after its record."""
         path = self._subscriber.options.dead_letters
         assert path is not None
         if self._writer is None:
@@ -68,7 +71,7 @@ class DeadLetters:
             self._rewinds, self._stored = self._subscriber.rewinds, []
         position = str(ForeignPosition.of(meta, task.sequence + 1))
         if position not in self._stored:
-            kept = [*self._without_finished(meta), position]
+            kept = [*self._unfinished(), position]
             own = [header for header in task.headers if header[0] not in HEADERS]
             about = [
                 (REASON, reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore").encode()),
@@ -79,15 +82,18 @@ class DeadLetters:
             ]
             state = {self._key: json.dumps([self._rewinds, *kept]).encode()}
             self._end = 1 + self._writer.extend([task.value], [task.key], [[*own, *about]], [task.timestamp_us], state=state)
-            self._stored = kept
+            self._stored, self._finished = kept, set()
         self._writer.sync()
+        return position
 
-    def _without_finished(self, meta: Meta) -> list[str]:
-        """Returns the letters that the state names, at times without those whose records are finished."""
-        if len(self._stored) < KEPT or len(self._stored) & (len(self._stored) - 1):
-            return self._stored
-        unfinished = {str(ForeignPosition.of(meta, entry[0] + 1)) for entry in self._subscriber.window.snapshot()[2]}
-        return [position for position in self._stored if position in unfinished]
+    def _unfinished(self) -> list[str]:
+        """Returns the letters that the state names, without those whose records are known to be finished. To know that of the
+        letters of other workers takes a look at the whole window."""
+        left = [position for position in self._stored if position not in self._finished]
+        if len(left) < KEPT or len(left) & (len(left) - 1):
+            return left
+        unfinished = {entry[0] for entry in self._subscriber.window.snapshot()[2]}
+        return [position for position in left if ForeignPosition.parse(position).sequence - 1 in unfinished]
 
     def close(self) -> None:
         if self._writer is not None:

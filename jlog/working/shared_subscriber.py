@@ -169,7 +169,7 @@ class SharedSubscriber:
         with self._syncs(deadline):
             self.refresh_options()
             self.options = replace(self.options, **self._given)
-            self._write_copy(deadline)
+            self._log_changes(deadline, anew=True)
             self._configure()
 
     def refresh_options(self) -> None:
@@ -212,20 +212,31 @@ class SharedSubscriber:
         with self._syncs(deadline):
             if self.window.synced < wanted or anew:
                 self.refresh_options()
-                self._write_copy(deadline)
+                self._log_changes(deadline, anew)
 
     def _syncs(self, deadline: Deadline) -> AbstractContextManager[object]:
         what = f"was syncing what is finished of {self.name!r}"
         return self.lock_file.held(SYNCING_BYTE, deadline=deadline, what=what, mutex=self._syncing)
 
-    def _write_copy(self, deadline: Deadline) -> None:
+    def _log_changes(self, deadline: Deadline, anew: bool) -> None:
+        """Writes what has changed since the last sync, or all that is unfinished."""
         path, meta = self._journal.path, self._journal.meta
-        finishes, following, unfinished = self.window.snapshot()
-        # The finished records are durable before the copy says that they are finished.
-        if end_now(path, meta.uuid, durable_only=True) < following:
-            sync_up_to(path, following, deadline)
-        work_files.write(path, meta, self.name, DurableCopy(self.options, following, unfinished, self.rewinds))
-        self.window.note_synced(finishes)
+        changes = None if anew else self.window.changes()
+        file = None
+        if changes is not None:
+            finishes, following, passed, finished = changes
+            self._sync_records(following, deadline)
+            file = work_files.append(path, self.name, self.window.copy, following, finished, passed)
+        if file is None:
+            finishes, following, unfinished = self.window.snapshot()
+            self._sync_records(following, deadline)
+            file = work_files.write(path, meta, self.name, DurableCopy(self.options, following, unfinished, self.rewinds))
+        self.window.note_synced(finishes, following, file)
+
+    def _sync_records(self, following: int, deadline: Deadline) -> None:
+        """Finished records are durable before a file says that they are finished."""
+        if end_now(self._journal.path, self._journal.meta.uuid, durable_only=True) < following:
+            sync_up_to(self._journal.path, following, deadline)
 
     # --- The rest --------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@
 
 #define JLOG_WINDOW_MAGIC "JLOGWORK"
 #define JLOG_WINDOW_LAYOUT 2u
-#define JLOG_ENTRIES_HEADER_BYTES 20480u                  /* the entries begin here */
+#define JLOG_ENTRIES_HEADER_BYTES 57344u                  /* the entries begin here */
 #define JLOG_WINDOW_SLOTS_OFFSET 4096u
+#define JLOG_FINISHED_MAX 4096u                          /* so many finishes may come between two syncs of them */
 #define JLOG_WORKERS_MAX 1024u                           /* this many workers may share a subscriber at once */
 #define JLOG_WINDOW_STEP 1024u                           /* the file begins with room for so many entries, and is doubled */
 #define JLOG_NO_ENTRY UINT32_MAX
@@ -60,6 +61,15 @@ struct jlog_worker_slot {
 
 struct jlog_queue {
     uint32_t first, last;
+};
+
+/* What a sync of the finishes needs, so that it need not look at every entry. */
+struct jlog_logged {
+    uint64_t next;                                       /* `next` as of the durable copy or its last line */
+    uint64_t copy_inode;                                 /* of the durable copy's file; 0: it is due */
+    uint64_t copy_bytes;                                 /* of that file without the lines after the copy */
+    uint64_t file_bytes;
+    uint64_t numbers[JLOG_FINISHED_MAX];                 /* of the records that were finished last, by `finishes` */
 };
 
 struct jlog_window {
@@ -108,6 +118,7 @@ struct jlog_window {
     int64_t looked_us;                                   /* CLOCK_BOOTTIME when a worker looked for dead ones last */
 
     struct jlog_worker_slot slots[JLOG_WORKERS_MAX] __attribute__((aligned(JLOG_WINDOW_SLOTS_OFFSET)));
+    struct jlog_logged logged;
 };
 
 _Static_assert(sizeof(struct jlog_entry) == 80, "entry");
@@ -170,6 +181,27 @@ static inline int jlog_window_is_sound(const struct jlog_window *window)
 static inline uint64_t jlog_window_oldest(struct jlog_window *window)
 {
     return window->first == JLOG_NO_ENTRY ? window->next : jlog_entry_at(window, window->first)->number - 1;
+}
+
+/* Counts a record that was finished. A process that is killed before has finished it for this boot alone. */
+static inline void jlog_count_finish(struct jlog_window *window, uint64_t number)
+{
+    window->logged.numbers[window->finishes++ % JLOG_FINISHED_MAX] = number;
+}
+
+/* Returns how many unfinished records were passed since the durable copy or its last line; `first` is the first of them. */
+static inline uint32_t jlog_window_passed_since(struct jlog_window *window, uint32_t *first)
+{
+    uint32_t count = 0;
+
+    *first = JLOG_NO_ENTRY;
+    for (uint32_t at = window->last; at != JLOG_NO_ENTRY && count < window->used; at = jlog_entry_at(window, at)->earlier) {
+        if (jlog_entry_at(window, at)->number <= window->logged.next)
+            break;
+        *first = at;
+        count++;
+    }
+    return count;
 }
 
 /* --- Lists ------------------------------------------------------------------------------------------------------ */

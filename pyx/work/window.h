@@ -75,6 +75,7 @@ static inline void jlog_entry_drop(struct jlog_window *window, uint32_t at)
 static inline void jlog_entry_finish(struct jlog_window *window, uint32_t at)
 {
     struct jlog_entry *entry = jlog_entry_at(window, at);
+    const uint64_t number = entry->number;
     uint32_t following;
 
     if (entry->owner != 0)
@@ -82,7 +83,7 @@ static inline void jlog_entry_finish(struct jlog_window *window, uint32_t at)
     (void)JLOG_FAILPOINT("window.finishing");
     jlog_store_release(&entry->number, 0);
     (void)JLOG_FAILPOINT("window.finished");
-    window->finishes++;
+    jlog_count_finish(window, number);
     jlog_remove_in_order(window, at);
     following = jlog_key_leave(window, at);
     if (following != JLOG_NO_ENTRY)
@@ -394,8 +395,10 @@ static inline int jlog_window_drop_before(struct jlog_window *window, uint64_t s
         return ENOMEM;
     for (uint32_t at = 0; at < window->capacity; at++)
         if (entries[at].number != 0 && entries[at].number <= sequence && !(keep_taken && entries[at].owner != 0)) {
+            const uint64_t number = entries[at].number;
+
             jlog_store_release(&entries[at].number, 0);
-            window->finishes++;
+            jlog_count_finish(window, number);
         }
     if (window->next < sequence)
         jlog_store_release(&window->next, sequence);

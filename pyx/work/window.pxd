@@ -9,6 +9,7 @@ cdef extern from "work/window.h" nogil:
         JLOG_WINDOW_STEP
         JLOG_WORKERS_MAX
         JLOG_POSITION_STEP
+        JLOG_FINISHED_MAX
     const char *JLOG_WINDOW_MAGIC
 
     struct jlog_entry:
@@ -28,6 +29,13 @@ cdef extern from "work/window.h" nogil:
 
     struct jlog_queue:
         uint32_t first
+
+    struct jlog_logged:
+        uint64_t next
+        uint64_t copy_inode
+        uint64_t copy_bytes
+        uint64_t file_bytes
+        uint64_t numbers[4096]
 
     struct jlog_window:
         uint8_t magic[8]
@@ -68,6 +76,7 @@ cdef extern from "work/window.h" nogil:
         int64_t alarm_us
         int64_t looked_us
         jlog_worker_slot slots[1024]
+        jlog_logged logged
 
     struct jlog_taken:
         uint64_t sequence
@@ -88,6 +97,7 @@ cdef extern from "work/window.h" nogil:
     bint jlog_window_is_sound(const jlog_window *window)
     size_t jlog_window_bytes(uint64_t capacity)
     uint64_t jlog_window_oldest(jlog_window *window)
+    uint32_t jlog_window_passed_since(jlog_window *window, uint32_t *first)
     bint jlog_window_has_room(const jlog_window *window)
     bint jlog_entry_is_dropped(const jlog_entry *entry)
     void jlog_entry_mark(jlog_entry *entry, uint32_t owner, uint64_t stamp, uint32_t mark)
@@ -108,6 +118,13 @@ cdef extern from "work/window.h" nogil:
     void jlog_heap_remove(jlog_window *window, uint32_t at)
     void jlog_window_ring(jlog_window *window)
     void jlog_window_ring_all(jlog_window *window)
+
+
+cdef struct jlog_stored:
+    uint64_t sequence
+    uint32_t key_hash
+    uint32_t attempts
+    uint32_t failures
 
 
 cdef class Window:
@@ -138,6 +155,7 @@ cdef class Window:
     cdef void unlock(self) noexcept
     cdef int lock_slowly(self) except -1
     cdef int put_in_order(self) except -1
+    cdef uint32_t store_from(self, uint32_t at, uint32_t most, jlog_stored *target) noexcept
     cdef int repair(self) noexcept
     cdef int repair_alone(self, why) except -1
     cdef int take_over(self, uint32_t dead) noexcept

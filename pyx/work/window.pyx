@@ -63,6 +63,13 @@ cdef int check_window_error(int error, path) except -1:
     return check_error(error, path)
 
 
+cdef list stored_in(bytearray memory, uint32_t count):
+    """Returns the records that store_from() has stored there."""
+    cdef jlog_stored *found = <jlog_stored *> <char *> memory
+    cdef uint32_t i
+    return [[found[i].sequence, found[i].key_hash, found[i].attempts, found[i].failures] for i in range(count)]
+
+
 class Unusable(Exception):
     """The window's file cannot be used, for the reason that it states."""
 
@@ -511,28 +518,64 @@ cdef class Window:
         """Returns `finishes`, the sequence before which all records were passed, and [sequence, hash of the key, attempts,
         failures] of each unfinished one."""
         cdef bytearray memory
-        cdef uint64_t *target
-        cdef uint32_t at, count = 0, i
         cdef uint64_t finishes, next_sequence
-        cdef jlog_entry *entry
+        cdef uint32_t count
         while True:
-            memory = bytearray((<size_t> self.page.used + 64) * 24)  # nothing is allocated under the lock
+            memory = bytearray((<size_t> self.page.used + 64) * sizeof(jlog_stored))  # nothing is allocated under the lock
             self.lock()
-            if <size_t> self.page.used * 24 <= <size_t> len(memory):
+            if <size_t> self.page.used * sizeof(jlog_stored) <= <size_t> len(memory):
                 break
             self.unlock()
-        target = <uint64_t *> <char *> memory
-        finishes, next_sequence, at = self.page.finishes, self.page.next, self.page.first
-        while at != JLOG_NO_ENTRY and count < self.page.used:
+        finishes, next_sequence = self.page.finishes, self.page.next
+        count = self.store_from(self.page.first, self.page.used, <jlog_stored *> <char *> memory)
+        self.unlock()
+        return finishes, next_sequence, stored_in(memory, count)
+
+    def changes(self):
+        """Returns what snapshot() returns, of the records that were passed since note_synced() was called last; and the
+        sequences of those that were unfinished then, and are finished. None if there are so many that snapshot() is better."""
+        cdef bytearray memory, numbers = bytearray(JLOG_FINISHED_MAX * sizeof(uint64_t))
+        cdef uint64_t finishes, next_sequence, before, i
+        cdef uint64_t *finished = <uint64_t *> <char *> numbers
+        cdef uint32_t first, passed, count, room = 64
+        cdef bint is_most
+        while True:
+            memory = bytearray(<size_t> room * sizeof(jlog_stored))
+            self.lock()
+            passed = jlog_window_passed_since(self.page, &first)
+            is_most = passed > JLOG_WINDOW_STEP and passed > self.page.used / 2
+            if passed <= room and not is_most:
+                break
+            self.unlock()
+            if is_most:
+                return None
+            room = passed + 64
+        finishes, next_sequence, before = self.page.finishes, self.page.next, self.page.logged.next
+        count = self.store_from(first, passed, <jlog_stored *> <char *> memory)
+        if finishes - self.page.synced <= JLOG_FINISHED_MAX:
+            for i in range(self.page.synced, finishes):
+                finished[i - self.page.synced] = self.page.logged.numbers[i % JLOG_FINISHED_MAX]
+            passed = <uint32_t> (finishes - self.page.synced)
+        else:
+            finished = NULL
+        self.unlock()
+        if finished == NULL:
+            return None
+        return finishes, next_sequence, stored_in(memory, count), [
+            finished[i] - 1 for i in range(passed) if finished[i] <= before]
+
+    cdef uint32_t store_from(self, uint32_t at, uint32_t most, jlog_stored *target) noexcept:
+        """Stores the unfinished records from this entry on, in order. Returns how many there are. Called with the lock held."""
+        cdef uint32_t count = 0
+        cdef jlog_entry *entry
+        while at != JLOG_NO_ENTRY and count < most:
             entry = jlog_entry_at(self.page, at)
-            target[3 * count] = entry.number - 1
-            target[3 * count + 1] = entry.key_hash
-            target[3 * count + 2] = <uint64_t> entry.failures << 32 | entry.attempts
+            target[count].sequence = entry.number - 1
+            target[count].key_hash = entry.key_hash
+            target[count].attempts, target[count].failures = entry.attempts, entry.failures
             count += 1
             at = entry.later
-        self.unlock()
-        return finishes, next_sequence, [
-            [target[3 * i], target[3 * i + 1], target[3 * i + 2] & 0xFFFFFFFF, target[3 * i + 2] >> 32] for i in range(count)]
+        return count
 
     @property
     def committed(self) -> int:
@@ -556,6 +599,18 @@ cdef class Window:
         self.check()
         return self.page.synced
 
-    def note_synced(self, uint64_t finishes) -> None:
+    @property
+    def copy(self) -> tuple:
+        """The file of the durable copy as the last sync left it: its inode or 0, its bytes without the lines after the copy,
+        and all its bytes."""
         self.check()
+        return self.page.logged.copy_inode, self.page.logged.copy_bytes, self.page.logged.file_bytes
+
+    def note_synced(self, uint64_t finishes, uint64_t next_sequence, copy not None) -> None:
+        """Notes what a sync has written: up to which finish and which record; and the file, as `copy` has it."""
+        self.check()
+        inode, copy_bytes, file_bytes = copy
+        self.page.logged.next = next_sequence
+        self.page.logged.copy_inode = inode
+        self.page.logged.copy_bytes, self.page.logged.file_bytes = copy_bytes, file_bytes
         self.page.synced = finishes

@@ -148,15 +148,15 @@ def test_a_close_beneath_a_durable_ack_leaves_it_the_lock_until_it_ends(path):
     worker = jlog.Worker(path, "billing")
     tasks = worker.take(2)
     subscriber = worker._subscriber
-    write = subscriber._write_copy
+    write = subscriber._log_changes
 
-    def close_meanwhile(deadline):
+    def close_meanwhile(*arguments):
         worker.close()  # as another thread may
         with pytest.raises(jlog.SubscriberBusy):  # else a Reader might go back, and lose that to the copy that is written
             jlog.Reader(path, "billing")
-        write(deadline)
+        write(*arguments)
 
-    subscriber._write_copy = close_meanwhile
+    subscriber._log_changes = close_meanwhile
     with pytest.raises(jlog.JournalClosed):
         worker.ack(tasks, durable=True)
     jlog.Reader(path, "billing").close()
@@ -273,7 +273,7 @@ HARM = """
 import struct
 
 path, window = {path!r}, {window!r}
-OFFSETS = [*range(64, 384, 4), *range(4096, 4112, 4), *range(20480, 20480 + 12 * 80, 4)]  # header, a slot, entries
+OFFSETS = [*range(64, 384, 4), *range(4096, 4112, 4), *range(20480, 20520, 4), *range(57344, 57344 + 12 * 80, 4)]
 WORDS = 0, 7, 0x7FFFFFFF, 0xFFFFFFFF
 
 def write(offset, content):

@@ -176,16 +176,16 @@ def test_a_record_that_is_free_again_is_found_after_the_end_that_was_read_before
 
 def test_durable_acks_of_two_subscribers_at_once_keep_both(path, monkeypatch):
     fill(path)
-    birth_us = work_files.birth_us
+    write_whole = work_files.write_whole
     with jlog.Worker(path, "one") as one, jlog.Worker(path, "other") as other:
         given = one.take(5)
 
-        def meanwhile(fd):
-            monkeypatch.setattr(work_files, "birth_us", birth_us)
+        def meanwhile(*arguments):
+            monkeypatch.setattr(work_files, "write_whole", write_whole)
             other.ack(other.take(2), durable=True)  # as another thread may
-            return birth_us(fd)
+            write_whole(*arguments)
 
-        monkeypatch.setattr(work_files, "birth_us", meanwhile)
+        monkeypatch.setattr(work_files, "write_whole", meanwhile)
         one.ack(given, durable=True)
     for name, finished in (("one", 5), ("other", 2)):
         (path / "work" / f"{name}.window").unlink()
