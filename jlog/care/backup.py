@@ -107,7 +107,7 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
             _copy_position(path, meta, target, kind, name)
         sync_directory(os.path.join(target, f"{kind}s"))
     work_files.copy_options(path, meta, target, position_files.names(path, SUBSCRIBER))
-    copy_ids(path, meta.uuid, target)
+    copy_ids(path, meta, target)
     bodies, newest = _open_segment(path, meta)
     with newest:
         bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()

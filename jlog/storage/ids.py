@@ -11,27 +11,28 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from jlog._core.format.checksum import crc32c
-from jlog._core.format.constants import NUMBER_MAX
 from jlog._core.read.cursor import Cursor
 from jlog._core.system.durable import sync_directory
 from jlog.errors import CorruptJournal, PositionLost, UnsupportedFormat
 from jlog.options import dedup_of
 from jlog.storage.damage import skip_damage
+from jlog.storage.epochs import ForeignPosition
 from jlog.storage.meta import Meta
 from jlog.system.clock import now_us
-from jlog.system.files import Directory, file_in, read_small, write_whole
+from jlog.system.files import Directory, file_in, open_stream, read_small, write_whole
 
 NAME = "ids"
 HEADER = "jlog.id"  # the header of a record that holds its id
 _MAGIC = b"JLOGIDS\n"
-_VERSION = 1
+_VERSION = 2
 _START = struct.Struct("<8sII16sQQ")  # magic, version, crc, uuid, end, count
+_EPOCH = struct.Struct("<Q")  # comes next, since version 2
 _ENTRY = struct.Struct("<QqB")  # sequence, time, bytes of the id, which follows
 _BYTES_MAX = 1 << 32
 _READ_RECORDS = 10_000
 _READ_BYTES = 4 << 20
 
-Entry = tuple[bytes, int, int]  # id, sequence, microseconds since 1970 when it was appended
+Entry = tuple[bytes, int, int]  # id, sequence, microseconds since 1970 when it was appended, or somewhat later
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,15 @@ class LastIds:
 
     def __init__(self, dedup: int | timedelta, entries: Iterable[Entry] = ()) -> None:
         self.dedup = dedup
-        self._found: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+        self._found: OrderedDict[bytes, Entry] = OrderedDict()
         for entry in entries:
             self.add(*entry)
 
     def add(self, identity: bytes, sequence: int, time_us: int) -> None:
         self._found.pop(identity, None)
-        self._found[identity] = sequence, time_us
+        self._found[identity] = identity, sequence, time_us
         if isinstance(self.dedup, timedelta):
-            while self._found and self._is_over(next(iter(self._found.values()))[1]):
+            while self._found and self._is_over(next(iter(self._found.values()))[2]):
                 self._found.popitem(last=False)
         else:
             while len(self._found) > self.dedup:
@@ -64,15 +65,14 @@ class LastIds:
     def find(self, identity: bytes) -> int | None:
         """Returns the sequence of the record that has this id; None where none of the last ones has it."""
         found = self._found.get(identity)
-        return None if found is None or self._is_over(found[1]) else found[0]
+        return None if found is None or self._is_over(found[2]) else found[1]
 
     def _is_over(self, time_us: int) -> bool:
         return isinstance(self.dedup, timedelta) and time_us < now_us() - self.dedup // timedelta(microseconds=1)
 
     def entries(self, end: int) -> list[Entry]:
         """Lists the ids of the records before `end`."""
-        found = self._found.copy()  # without items(): where there is no memory for a pair, CPython 3.11 crashes in it
-        return [(identity, *found[identity]) for identity in found if found[identity][0] < end]
+        return [entry for entry in list(self._found.values()) if entry[1] < end]  # threads may add to it meanwhile
 
     def read(self, cursor: Cursor, end: int) -> None:
         """Reads on to `end`, and adds the ids that it meets. It passes over damage, whose ids are lost."""
@@ -84,13 +84,14 @@ class LastIds:
                 continue
             if not len(batch):
                 return
-            for entry in batch._ids():
-                self.add(*entry)
+            read_us = now_us()  # an id must not be forgotten too early: it may have been appended at this moment
+            for identity, sequence, time_us in batch._ids():
+                self.add(identity, sequence, read_us if time_us is None else time_us)
 
 
-def read_ids(path: str, uuid: bytes) -> StoredIds | None:
-    """Reads the file; None where there is none, since no record was appended with an id. Raises CorruptJournal for a damaged
-    one."""
+def read_ids(path: str, meta: Meta) -> StoredIds | None:
+    """Reads the file; None where there is none, since no record was appended with an id. Of the ids of records that are in
+    another epoch now, none counts. Raises CorruptJournal for a damaged one."""
     file = file_in(path, NAME)
     try:
         content = read_small(file, _BYTES_MAX)
@@ -103,27 +104,40 @@ def read_ids(path: str, uuid: bytes) -> StoredIds | None:
         raise CorruptJournal(file, 0, "its checksum does not match")
     if version > _VERSION:
         raise UnsupportedFormat(f"{file} has version {version}, this jlog reads up to {_VERSION}: upgrade pyjlog")
-    if owner != uuid:
+    if owner != meta.uuid:
         raise CorruptJournal(file, 0, "it belongs to another journal")
     entries: list[Entry] = []
     at = _START.size
     try:
+        position = ForeignPosition.of(meta, end)
+        if version > 1:
+            position = ForeignPosition(position.uuid, _EPOCH.unpack_from(content, at)[0], end)
+            at += _EPOCH.size
         for _ in range(count):
             sequence, time_us, size = _ENTRY.unpack_from(content, at)
             at += _ENTRY.size
             entries.append((content[at : at + size], sequence, time_us))
             at += size
-    except struct.error:
+    except (struct.error, ValueError):
         at = -1
-    if at != len(content) or end > NUMBER_MAX:
+    if at != len(content):
         raise CorruptJournal(file, 0, "its content is not valid")
-    return StoredIds(end, entries)
+    shared = position.shared_with(meta).end
+    return StoredIds(shared, entries if shared == end else [entry for entry in entries if entry[1] < shared])
 
 
-def write_ids(path: str, uuid: bytes, stored: StoredIds) -> None:
+def stored_end(path: str) -> int | None:
+    """Returns the file's end without reading its ids; None where it has none that counts for sure."""
+    with suppress(FileNotFoundError, struct.error), open_stream(file_in(path, NAME)) as file:
+        return int(_START.unpack(file.read(_START.size))[4])
+    return None
+
+
+def write_ids(path: str, meta: Meta, stored: StoredIds) -> None:
     """Replaces the file, durably and as a whole. Called under the lock of the table."""
     body = b"".join(_ENTRY.pack(sequence, time_us, len(identity)) + identity for identity, sequence, time_us in stored.entries)
-    content = bytearray(_START.pack(_MAGIC, _VERSION, 0, uuid, stored.end, len(stored.entries)) + body)
+    epoch = _EPOCH.pack(ForeignPosition.of(meta, stored.end).epoch)
+    content = bytearray(_START.pack(_MAGIC, _VERSION, 0, meta.uuid, stored.end, len(stored.entries)) + epoch + body)
     content[12:16] = _crc_of(content).to_bytes(4, "little")
     with Directory(path) as directory, directory.made(NAME, f".{NAME}") as fd:
         write_whole(fd, bytes(content), 0)
@@ -137,7 +151,7 @@ def _crc_of(content: bytes | bytearray) -> int:
 def keep_ids(path: str, meta: Meta, end: int) -> None:
     """Stores the ids of the records before `end`, which are about to be removed. Called under the lock of the table."""
     try:
-        stored = read_ids(path, meta.uuid)
+        stored = read_ids(path, meta)
     except CorruptJournal:
         stored = StoredIds(0, [])  # those of the retained records can still be read
     if stored is None or stored.end >= end:
@@ -146,7 +160,7 @@ def keep_ids(path: str, meta: Meta, end: int) -> None:
     with closing(Cursor(path, meta.uuid)) as cursor:
         cursor.seek(first_readable(cursor, stored.end))
         last.read(cursor, end)
-    write_ids(path, meta.uuid, StoredIds(end, last.entries(end)))
+    write_ids(path, meta, StoredIds(end, last.entries(end)))
 
 
 def first_readable(cursor: Cursor, sequence: int) -> int:
@@ -156,9 +170,9 @@ def first_readable(cursor: Cursor, sequence: int) -> int:
     return cursor.first_sequence
 
 
-def copy_ids(path: str, uuid: bytes, target: str) -> None:
+def copy_ids(path: str, meta: Meta, target: str) -> None:
     """Gives a backup the ids. It is called before the end of the copy is looked up, so that no id is beyond it."""
     with suppress(CorruptJournal):
-        stored = read_ids(path, uuid)
+        stored = read_ids(path, meta)
         if stored is not None:
-            write_ids(target, uuid, stored)
+            write_ids(target, meta, stored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jlog._core.read.cursor import Cursor
@@ -14,10 +14,10 @@ from jlog._core.system.notices import warn
 from jlog.errors import CorruptJournal, JournalError, JournalLocked, PositionLost
 from jlog.options import dedup_of
 from jlog.positions.position_files import table_locked
-from jlog.positions.start import find_time
-from jlog.storage.ids import HEADER, LastIds, StoredIds, first_readable, read_ids, write_ids
+from jlog.storage.ids import HEADER, LastIds, StoredIds, first_readable, read_ids, stored_end, write_ids
 from jlog.storage.meta import NAME as META
 from jlog.storage.meta import read_meta
+from jlog.storage.segments import segments_now
 from jlog.system.clock import now_us
 from jlog.system.files import file_in
 
@@ -43,7 +43,8 @@ class Ids:
         self._process = os.getpid()
         self._cursors: list[Cursor] = []  # of threads that are not reading now
         self._meta_file = self._stat_meta()
-        self._uuid = read_meta(path).uuid
+        self._meta = read_meta(path)  # its Writer has begun the present epoch
+        self._uuid = self._meta.uuid
         self._last = LastIds(1)
         self._end = self._stored_end = 0
         self._load(deadline)
@@ -111,7 +112,7 @@ class Ids:
 
     def _read_file(self) -> StoredIds | None:
         try:
-            return read_ids(self._path, self._uuid)
+            return read_ids(self._path, self._meta)
         except CorruptJournal as error:
             warn(self._path, "ids of removed records are forgotten", error)
             return None
@@ -131,15 +132,18 @@ class Ids:
             last.read(cursor, end)
         if stored is None or stored.end > end:
             with table_locked(self._path, deadline):
-                write_ids(self._path, self._uuid, StoredIds(begin, last.entries(begin)))
+                write_ids(self._path, self._meta, StoredIds(begin, last.entries(begin)))
         self._last, self._end, self._stored_end = last, end, begin
 
     def _search_from(self, cursor: Cursor, dedup: int | timedelta) -> int:
         """Returns where the search for ids begins if no file has them: such records came from another journal."""
         if isinstance(dedup, int):
             return max(cursor.first_sequence, cursor.next_sequence - dedup)
-        since = datetime.now(timezone.utc) - dedup
-        return find_time(self._path, read_meta(self._path), int(since.timestamp() * 1e6))
+        since_us = now_us() - dedup // timedelta(microseconds=1)
+        for segment in reversed(segments_now(self._path, self._meta)):  # the records may carry times of their own
+            if segment.created_us is not None and segment.created_us < since_us:
+                return segment.first_sequence
+        return cursor.first_sequence
 
     def _catch_up(self, end: int, deadline: Deadline) -> None:
         """Reads what was appended since, up to `end` at least."""
@@ -172,9 +176,9 @@ class Ids:
         try:
             writer.sync()
             with table_locked(self._path, AT_ONCE):
-                stored = read_ids(self._path, self._uuid)
-                if stored is None or stored.end < end:
-                    write_ids(self._path, self._uuid, StoredIds(end, self._last.entries(end)))
+                stored = stored_end(self._path)
+                if stored is None or stored < end:
+                    write_ids(self._path, self._meta, StoredIds(end, self._last.entries(end)))
         except JournalLocked:
             pass  # another process cleans, or stores them
         except (JournalError, OSError) as error:

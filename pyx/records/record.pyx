@@ -137,21 +137,26 @@ cdef class RecordBatch(Batch):
         return self.count
 
     def _ids(self):
-        """Returns (id, sequence, time) of each record that has an id. The time is that of the clock when it was appended, or
-        somewhat earlier, where the caller gave another one."""
+        """Returns [id, sequence, time] of each record that has an id. It was appended at this time of the clock, or earlier:
+        the time of the record, or of the next one in the batch that has the clock's; None where there is none."""
         cdef jlog_record record
         cdef const uint8_t *at
         cdef const uint8_t *id
         cdef uint32_t id_bytes = 0
         cdef uint64_t sequence
-        cdef list found = []
+        cdef list found = [], waiting = [], entry
         for data, base_time_us, first_sequence, _ in self.chunks:
             at, sequence = <const uint8_t *> <bytes> data, first_sequence
             while next_record(&at, data, base_time_us, &record):
                 id = jlog_record_id(&record, &id_bytes)
                 if id != NULL:
-                    found.append((id[:id_bytes], sequence,
-                                  base_time_us if record.tag & JLOG_TAG_EXPLICIT else record.timestamp_us))
+                    entry = [id[:id_bytes], sequence, None]
+                    found.append(entry)
+                    waiting.append(entry)
+                if waiting and not record.tag & JLOG_TAG_EXPLICIT:
+                    for entry in waiting:
+                        entry[2] = record.timestamp_us
+                    waiting.clear()
                 sequence += 1
         return found
 

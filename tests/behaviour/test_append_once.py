@@ -1,6 +1,7 @@
 """append(value, id=...): an id that is known already appends nothing, in any process, and after any kill."""
 
 import asyncio
+import shutil
 import threading
 import time
 from datetime import timedelta
@@ -12,6 +13,7 @@ from behaviour.journals import SMALL, values
 from elsewhere import run_python
 from jlog._core.system.lock import NEVER
 from jlog.storage.ids import StoredIds, write_ids
+from jlog.storage.meta import read_meta
 from jlog.writer.ids import Ids
 
 MANY_SEGMENTS = {"segment_bytes": 4 << 10, "precommit": 4 << 10}
@@ -96,6 +98,57 @@ def test_an_id_is_known_for_a_time(path):
         assert writer.append(b"v", id=b"1") == 1
 
 
+@pytest.fixture
+def two_hours_later(monkeypatch):
+    later_us = time.time_ns() // 1000 + 2 * 3_600_000_000
+    for module in ("jlog.storage.ids", "jlog.writer.ids"):
+        monkeypatch.setattr(f"{module}.now_us", lambda: later_us)
+
+
+def test_an_ids_age_counts_from_its_append_whatever_time_the_record_carries(path, request):
+    with jlog.Writer(path, dedup=timedelta(hours=1)) as one:
+        one.append(b"the first of its block")
+        request.getfixturevalue("two_hours_later")
+        assert one.append(b"v", id=b"1", timestamp_us=5) == 1
+        with jlog.Writer(path) as two:
+            assert two.append(b"v", id=b"1", timestamp_us=5) == 1
+        assert one.append(b"v", id=b"1", timestamp_us=5) == 1
+    with jlog.Writer(path) as writer:
+        assert writer.append(b"v", id=b"1", timestamp_us=5) == 1
+
+
+def test_the_next_time_of_the_clock_says_how_old_an_id_is_at_most(path, request):
+    with jlog.Writer(path, dedup=timedelta(hours=1)) as writer:
+        writer.append(b"v", id=b"1", timestamp_us=5)
+        writer.append(b"of this time")
+        request.getfixturevalue("two_hours_later")
+        assert writer.append(b"v", id=b"1") == 2
+
+
+def test_ids_that_came_from_elsewhere_are_looked_for_by_when_they_were_appended(path):
+    with jlog.Writer(path, dedup=timedelta(hours=1)) as writer:
+        writer.append(b"v", headers=[("jlog.id", b"1")], timestamp_us=5)
+        writer.append(b"v", timestamp_us=5)
+    with jlog.Writer(path) as writer:
+        assert writer.append(b"v", id=b"1") == 0
+
+
+def test_ids_of_records_that_a_restore_has_lost_do_not_count(path, tmp_path):
+    """The file of ids stayed, or was copied later than the records."""
+    with jlog.Writer(path) as writer:
+        writer.extend([b"v"] * 50)
+    jlog.Journal(path).backup(tmp_path / "copy")
+    with jlog.Writer(path) as writer:
+        writer.extend([b"v"] * 10)
+    entries = [(b"kept", 7, time.time_ns() // 1000), (b"lost", 55, time.time_ns() // 1000)]
+    write_ids(str(path), read_meta(str(path)), StoredIds(60, entries))
+    shutil.copy(path / "ids", tmp_path / "copy" / "ids")
+    with jlog.Writer(tmp_path / "copy") as writer:
+        writer.extend([b"v"] * 20)
+        assert writer.append(b"v", id=b"kept") == 7
+        assert writer.append(b"v", id=b"lost") == 70
+
+
 def test_another_writers_option_holds_for_those_that_are_open(path):
     with jlog.Writer(path) as writer:
         for number in range(3):
@@ -174,7 +227,7 @@ def test_a_copy_whose_records_end_before_its_ids_gives_no_number_of_another_reco
     """As `cp -a` may leave it: the file `ids` was copied after the segments."""
     with jlog.Writer(path) as writer:
         writer.append(b"v", id=b"kept")
-    write_ids(str(path), bytes.fromhex(jlog.Journal(path).uuid), StoredIds(50, [(b"kept", 0, 0), (b"lost", 40, 0)]))
+    write_ids(str(path), read_meta(str(path)), StoredIds(50, [(b"kept", 0, 0), (b"lost", 40, 0)]))
     with jlog.Writer(path) as writer:
         assert writer.append(b"v", id=b"lost") == 1
         assert writer.append(b"v", id=b"kept") == 0
