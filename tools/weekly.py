@@ -40,6 +40,8 @@ PROGRAMS = {
     # The same for mirrors, captures and transforms on three brokers.
     "kafka-torture": "{python} tools/kafka_torture.py --minutes {minutes} --seed {seed}",
     "kafka-torture-secured": "{python} tools/kafka_torture.py --secured --minutes {minutes} --seed {seed}",
+    # Histories of the journal and of its workers, which another checker judges. It needs Go.
+    "histories": "{python} tools/histories.py --count 1000 --seconds {seconds} --seed {seed}",
     # Every test there is.
     "tests": "make test-all",
 }
