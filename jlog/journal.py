@@ -106,13 +106,14 @@ class Journal:
         return f"<jlog.Journal {self._path!r}>"
 
     def _repr_html_(self) -> str:
-        """Shows the segments, the subscribers and the newest records in a notebook."""
+        """Shows the segments, the subscribers, the checkpoints and the newest records in a notebook."""
         try:
             segments = [
                 (one.first_sequence, one.records, one.size_bytes, one.sealed, time_text(one.first_timestamp_us))
                 for one in self.segments()
             ]
             subscribers = [(name, position.sequence, position.lag) for name, position in self.subscribers().items()]
+            checkpoints = [(name, position.sequence) for name, position in self.checkpoints().items()]
             with Reader(self._path, start="end") as reader:
                 newest = reader.read_backward(2 * SHOWN_ROWS)[::-1]
         except (JournalError, OSError) as error:
@@ -121,6 +122,7 @@ class Journal:
             (
                 table(repr(self), ("segment", "records", "bytes", "sealed", "first timestamp"), ends(segments)),
                 table("subscribers", ("name", "sequence", "lag"), ends(subscribers)),
+                table("checkpoints", ("name", "sequence"), ends(checkpoints)),
                 records_table("newest records", newest),
             )
         )

@@ -61,9 +61,13 @@ def one(name: str, command: click.Command, heading: str) -> str:
     texts, examples = texts_and_examples(command)
     parts = [f"{heading} `jlogtool {name}`", *texts]
     if not isinstance(command, click.Group):
-        parts.insert(1, f"```text\njlogtool {name} {usage(command)}\n```")
+        parts[1:1] = [
+            f"```text\njlogtool {name} {usage(command)}\n```",
+            texts[0],
+            f"{notes(heading, name)}```sh\n{examples}\n```",
+        ]
+        del parts[4]  # the first paragraph, which the examples follow
         parts.append("\n".join(["| option | |", "|---|---|", *rows(command)]))
-        parts.append(f"{notes(heading, name)}```sh\n{examples}\n```")
     return "\n\n".join(parts) + "\n"
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
+from jlog.system.python import python_command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -50,7 +51,7 @@ class Refused(Exception):
 async def process(module: str, asked: dict[str, Any]) -> AsyncIterator[asyncio.subprocess.Process]:
     """Starts the module, which calls serve(), and ends it at the end of the block."""
     found = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_BYTES
+        *python_command(module), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_BYTES
     )
     try:
         assert found.stdin is not None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -19,7 +20,7 @@ from jlog.console.records import Page, text_of
 from jlog.console.samples import Sampler
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterator
+    from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
     from socket import socket
 
     from starlette.requests import Request
@@ -36,10 +37,17 @@ class UnknownJournal(LookupError):
 
 
 def application(
-    find: Callable[[], Iterator[str]], hosts: Collection[str] | None, *, allow_changes: bool = False, token: str | None = None
+    places: Sequence[str],
+    topics: Sequence[str],
+    hosts: Collection[str] | None,
+    *,
+    allow_changes: bool = False,
+    token: str | None = None,
+    origin: str | None = None,
 ) -> ASGIApp:
-    """find: yields the paths of the journals that may be looked at. hosts, token: as Guard has them."""
-    sampler = Sampler(find)
+    """places: directories; what is below them may be looked at. topics: URLs that may be. hosts, token, origin: as Guard has
+    them."""
+    sampler = Sampler(places, topics)
     sampler.start()
     console = Console(sampler, allow_changes)
     routes = [
@@ -55,7 +63,7 @@ def application(
     ]
     if allow_changes:
         routes += [Route("/confirm", console.confirm), Route("/change", console.change, methods=["POST"])]
-    return Guard(Starlette(routes=routes, exception_handlers=dict.fromkeys(FAILURES, failed)), hosts, token)
+    return Guard(Starlette(routes=routes, exception_handlers=dict.fromkeys(FAILURES, failed)), hosts, token, origin)
 
 
 class Console:
@@ -82,7 +90,8 @@ class Console:
     async def records(self, request: Request) -> Response:
         path, start, grep = (request.query_params.get(name, "") for name in ("path", "start", "grep"))
         await self._asked_for(path)
-        found = await apart.answer("jlog.console.records", path, {"path": path, "start": start or "begin", "grep": grep})
+        asked = {"path": path, "start": start, "grep": grep}
+        found = await answered(request, apart.answer("jlog.console.records", path, asked))
         return HTMLResponse(pages.records(path, Page.of(found), start, grep))
 
     async def tail(self, request: Request) -> Response:
@@ -110,7 +119,8 @@ class Console:
         watched = await self._asked_for(fields.get("path", ""))
         firsts = {name: int(fields[name]) for name in state.PAGED if fields.get(name, "").isdecimal()}
         asked = {"path": watched.path, "firsts": firsts, "may_change": self._allow_changes}
-        return HTMLResponse(pages.state(watched, await apart.answer("jlog.console.state", watched.path, asked)))
+        found = await answered(request, apart.answer("jlog.console.state", watched.path, asked))
+        return HTMLResponse(pages.state(watched, found))
 
     async def curves(self, request: Request) -> Response:
         return HTMLResponse(pages.curves(await self._asked_for(request.query_params.get("path", ""))))
@@ -125,7 +135,7 @@ class Console:
             sources = question.sources_of(statement, path, [watched.path for watched in self._sampler.all()])
             question_asked = {"statement": statement, "sources": sources, "parse": "json" if parse else None}
             try:
-                found = await apart.answer("jlog.console.question", path, question_asked)
+                found = await answered(request, apart.answer("jlog.console.question", path, question_asked))
             except apart.Refused as error:
                 found = {"error": str(error)}
         return HTMLResponse(pages.sql(path, statement, bool(parse), found))
@@ -141,6 +151,26 @@ class Console:
         await self._asked_for(change.path)
         await run_in_threadpool(change.make)
         return RedirectResponse(state.place_of(change), 303)
+
+
+async def answered(request: Request, answer: Coroutine[Any, Any, Any]) -> Any:
+    """Returns the answer. Ends the work on it, and raises Refused, when the browser has gone away."""
+    work, gone = asyncio.ensure_future(answer), asyncio.ensure_future(disconnected(request))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        raise apart.Refused("nobody waits for the answer any more")
+    finally:
+        work.cancel()
+        gone.cancel()
+        await asyncio.gather(work, gone, return_exceptions=True)
+
+
+async def disconnected(request: Request) -> None:
+    """Returns when the browser has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 FAILURES = (jlog.JournalError, OSError, ValueError, UnknownJournal, apart.Refused)

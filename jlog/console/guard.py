@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
@@ -32,12 +32,14 @@ class Guard:
     """Lets a request through if it names one of `hosts`, comes from this server's own pages, and carries the token.
 
     So no page of elsewhere reads a journal or changes one through the user's browser, also not under a host name that its owner
-    has made lead here. hosts: None for any name, which needs a token. token: None for a console that asks for none.
+    has made lead here. hosts: None for any name, which needs a token. origin: what browsers see of a proxy before this server,
+    such as https://journals.example.org. token: None for a console that asks for none.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str] | None, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, hosts: Collection[str] | None, token: str | None, origin: str | None = None) -> None:
         self._app = app
         self._hosts = hosts
+        self._origin = origin
         self._token = token
         # A browser keeps this in place of the token. Cookies of one host are shared by all its ports, hence the name.
         self._session = secrets.token_urlsafe(32)
@@ -67,11 +69,13 @@ class Guard:
     def _is_of_this_server(self, request: Request) -> bool:
         host = request.headers.get("host", "")
         origin = request.headers.get("origin")
-        if self._hosts is not None and host not in self._hosts:
+        is_public = self._origin is not None and host == urlsplit(self._origin).netloc
+        if self._hosts is not None and host not in self._hosts and not is_public:
             return False
         if origin is None:  # every browser sends one with a form
             return request.method in ("GET", "HEAD")
-        return origin.partition("://")[2] == host
+        # A proxy may hand on its own name as the host, or that of this server.
+        return origin == self._origin or (origin.partition("://")[2] == host and not is_public)
 
     def _has_token(self, request: Request) -> bool:
         if self._token is None:
@@ -85,8 +89,12 @@ class Guard:
         if not _same(given, self._token or ""):
             return HTMLResponse(sign_in("That is not the token."), 401)
         answer = RedirectResponse("/", 303)
-        answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
+        answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict", secure=_is_tls(self._origin))
         return answer
+
+
+def _is_tls(origin: str | None) -> bool:
+    return origin is not None and origin.startswith("https:")
 
 
 def _same(given: str, wanted: str) -> bool:

@@ -115,7 +115,8 @@ def records(path: str, page: Page, start: str, grep: str) -> str:
         f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}.</p>"
         f"<nav>{' '.join(links)}"
         f'<button id="follow" aria-pressed="false" data-url="{address("tail", path)}">Follow</button></nav>'
-        f'<p id="span">Sequences {span(page.start, page.following)}. There are {span(page.first, page.end)}.</p>'
+        f'<p id="span">{"Newest first: sequences" if page.is_newest else "Sequences"} {span(page.start, page.following)}. '
+        f"There are {span(page.first, page.end)}.</p>"
         f"{damage}"
         f"{table('records', columns, rows)}"
     )

@@ -53,6 +53,7 @@ class Page:
     end: int
     rows: list[Row] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
+    is_newest: bool = False  # no position was asked for: the newest records, the newest first
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Page:
@@ -65,36 +66,42 @@ def pages(path: str, start: str, grep: str) -> Iterator[dict[str, Any]]:
 
 
 def page_from(path: str, start: str, pattern: re.Pattern[bytes] | None) -> Page:
-    """Reads the records of a page from the position on; those whose values match, within the next SCANNED records. Raises
-    ValueError for a text that is not a position, and what open_reader raises."""
+    """Reads the records of a page from the position on, or the newest ones without a position; with a pattern those whose
+    values match, within SCANNED records. Raises ValueError for a text that is not a position, and what open_reader raises."""
     until = time.monotonic() + SECONDS
     journal = open_journal(path)
-    position = position_of(start)
+    back = RECORDS if pattern is None else SCANNED
+    position = position_of(start) if start else max(0, journal.next_sequence - back)
     if isinstance(position, int):
         position = max(journal.first_sequence, position)
     with open_reader(path, start=position) as reader:
         page = Page(journal.first_sequence, reader.position, reader.position, journal.next_sequence)
-        while len(page.rows) < RECORDS and page.following - page.start < SCANNED and time.monotonic() < until:
+        while (not start or len(page.rows) < RECORDS) and page.following - page.start < SCANNED and time.monotonic() < until:
             try:
-                if not add_some(page, reader, pattern):
+                if not add_some(page, reader, pattern, newest=not start):
                     break
             except CorruptJournal as error:
                 page.damage.append(str(error))
                 if not isinstance(reader, jlog.Reader):
                     break
                 reader.skip_damage()
+    if not start:
+        page.is_newest, page.rows = True, page.rows[::-1]
     return page
 
 
-def add_some(page: Page, reader: ReaderProtocol, pattern: re.Pattern[bytes] | None) -> bool:
-    """Reads on, and adds what matches. Returns False at the end. Keeps nothing that it reads, since a record may have 1 GiB."""
+def add_some(page: Page, reader: ReaderProtocol, pattern: re.Pattern[bytes] | None, newest: bool) -> bool:
+    """Reads on, and adds what matches, at most RECORDS: the first ones, or the newest. Returns False at the end. Keeps nothing
+    that it reads, since a record may have 1 GiB."""
     batch = reader.read(BATCH_RECORDS, BATCH_BYTES)
     for record in batch:
         page.following = record.sequence + 1
         value = record.value
         if pattern is None or pattern.search(value or b""):
             page.rows.append(row_of(record, value))
-            if len(page.rows) == RECORDS:
+            if len(page.rows) > RECORDS:
+                del page.rows[0]
+            if len(page.rows) == RECORDS and not newest:
                 return True
     page.following = reader.position
     return len(batch) > 0

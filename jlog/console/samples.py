@@ -6,23 +6,25 @@ import os
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 import jlog
+from jlog.storage.meta import NAME as META
+from jlog.storage.meta import journals_below
 from jlog.system.files import has_more_entries
 from jlog.urls import open_journal, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from jlog.interfaces import JournalProtocol
 
 HOUR_SECONDS = 3600
 LOOK_SECONDS = 5
+WALK_SHARE = 20  # a walk through all directories takes at most one of so many parts of the time
 LOOKERS = 4  # threads, so that one slow disk does not keep the others waiting
 # To look at more subscribers takes seconds, and memory for each of them.
 MANY_SUBSCRIBERS = 10_000
@@ -94,11 +96,34 @@ def seen(journal: JournalProtocol) -> Seen:
     return Seen(journal.next_sequence - journal.first_sequence, len(groups), max((at.lag for at in groups), default=0))
 
 
-class Sampler:
-    """Looks at the journals that `find` lists, in threads of its own, so that a page only shows what is known."""
+def is_journal_below(place: str, path: str) -> bool:
+    """Says whether journals_below(place) yields the path, and looks at nothing else."""
+    if os.path.normpath(path) != path or not f"{path}/".startswith(os.path.join(place, "")):
+        return False
+    inner = os.path.relpath(path, place)
+    way = [place, *(os.path.join(place, *inner.split("/")[: n + 1]) for n in range(inner.count("/") + 1) if inner != ".")]
+    if way[-1] != path or any(map(os.path.islink, way[1:])):
+        return False
+    *above, last = (os.path.lexists(os.path.join(at, META)) for at in way)
+    return last and not any(above)
 
-    def __init__(self, find: Callable[[], Iterator[str]]) -> None:
-        self._find = find
+
+def journals_in(folder: str) -> Iterator[str]:
+    """Yields the journals among the entries of a directory."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False) and os.path.lexists(os.path.join(entry.path, META)):
+                yield entry.path
+
+
+class Sampler:
+    """Looks at topics, and at the journals below some directories, in threads of its own, so that a page only shows what is
+    known."""
+
+    def __init__(self, places: Sequence[str], topics: Sequence[str] = ()) -> None:
+        self._places = places
+        self._topics = topics
+        self._walk_at = 0.0  # of the monotonic clock: when all directories are looked through again
         self._watched: dict[str, Watched] = {}
         self._due: SimpleQueue[Watched] = SimpleQueue()
 
@@ -112,14 +137,30 @@ class Sampler:
 
     def named(self, path: str) -> Watched | None:
         """Returns the journal, which may have been created just now; None for a path that is not one of those to look at."""
-        if path not in self._watched:
-            self._refresh()
+        if path not in self._watched and any(is_journal_below(place, path) for place in self._places):
+            self._know([*self._watched, path])
         return self._watched.get(path)
 
+    def _know(self, paths: Iterable[str]) -> None:
+        known = self._watched
+        self._watched = {path: known.get(path) or Watched(path) for path in paths}
+
     def _refresh(self) -> None:
-        with suppress(OSError):  # a directory that is not there now: what was known stays
-            known = self._watched
-            self._watched = {path: known.get(path) or Watched(path) for path in self._find()}
+        """Finds new journals: each time beside those that are known, and anywhere where that takes little of the time."""
+        begin = time.monotonic()
+        try:
+            if begin >= self._walk_at:
+                self._know([*self._topics, *(path for place in self._places for path in journals_below(place))])
+                self._walk_at = time.monotonic() + WALK_SHARE * (time.monotonic() - begin)
+            else:
+                self._know(dict.fromkeys([*self._watched, *self._beside()]))
+        except OSError:
+            pass  # a directory that is not there now: what was known stays
+
+    def _beside(self) -> Iterator[str]:
+        for folder in {os.path.dirname(path) for path in self._watched if path not in self._topics}:
+            if any(os.path.join(folder, "").startswith(os.path.join(place, "")) for place in self._places):
+                yield from journals_in(folder)
 
     def _refresh_always(self) -> None:
         while True:

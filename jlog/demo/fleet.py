@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, final
 
 import jlog
+from jlog.system.python import away_from_working_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,11 +51,12 @@ class Fleet:
     def start(self, name: str, work: Callable[..., None], *arguments: Any) -> None:
         """Starts a process that runs work(connection, *arguments), under a new name or that of a killed process."""
         ours, theirs = SPAWN.Pipe(duplex=False)
-        process = SPAWN.Process(target=_live, args=(theirs, work, arguments), name=name, daemon=True)
+        process = SPAWN.Process(target=_live, args=(os.getcwd(), theirs, work, arguments), name=name, daemon=True)
         # The process inherits the mask: Ctrl-C, which a terminal sends to all, reaches only the demo, which ends the others.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            process.start()
+            with away_from_working_directory():
+                process.start()
             self._members[name] = FleetProcess(process, ours)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -101,7 +103,8 @@ class Fleet:
             self._members[name].said[what] = told
 
 
-def _live(connection: Connection, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _live(directory: str, connection: Connection, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    os.chdir(directory)
     threading.Thread(target=_end_with_the_demo, daemon=True).start()
     try:
         work(connection, *arguments)

@@ -19,6 +19,7 @@ from jlog.demo.fleet import SPAWN, Broken, Fleet
 from jlog.demo.input import Input, take
 from jlog.demo.processes import CHECKPOINT, END, Chains, Task, chain_of, produce, subscribe
 from jlog.demo.screen import KILLED, RESUMED, REWOUND
+from jlog.system.python import python_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ KILLED_PRODUCER = PRODUCERS[0]  # has a line wherever there is one
 KILLED_SUBSCRIBER, REWOUND_SUBSCRIBER = SUBSCRIBERS
 PRECOMMIT_BYTES = 128 << 10
 SEGMENT_BYTES = 4 << 20
+ALONE_LINES = 200_000
 SCRATCH = "scratch"  # the directory of what is not kept
 QUERY = """SELECT key AS file, count(*) AS lines FROM demo WHERE key IS NOT NULL
     GROUP BY ALL ORDER BY lines DESC, file LIMIT 5"""
@@ -50,6 +52,7 @@ class Demo:
     segments_created: int
     segments_removed: int
     stored_part: float
+    alone: str  # the rate of appends, and of nothing else
 
     def __init__(self, inputs: list[str], directory: str, fleet: Fleet, screen: Screen) -> None:
         self.inputs = inputs
@@ -133,7 +136,7 @@ def start_processes(demo: Demo) -> None:
 def show_top(demo: Demo) -> None:
     """Shows `jlogtool top`, as another terminal shows it, while the producers append."""
     demo.fleet.wait_for(KILLED_PRODUCER, "appending")
-    command = [sys.executable, "-m", "jlog.cli", "top", "--interval", "0.5", os.path.basename(demo.journal)]
+    command = python_command("jlog.cli", "top", "--interval", "0.5", os.path.basename(demo.journal))
     seen = subprocess.run(
         command, cwd=os.path.dirname(demo.journal), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -226,6 +229,19 @@ def verify_and_clean(demo: Demo) -> None:
     demo.say(f"`jlogtool clean` removed {demo.segments_removed} of {segments}: those that all positions have passed")
 
 
+def time_appends(demo: Demo) -> None:
+    """Measures the appends alone: what the producers need besides, and the kills, are most of their time."""
+    demo.activity = "the appends alone are measured"
+    lines = [line for _, line in demo.source.part(0, min(demo.source.lines, ALONE_LINES))]
+    alone = os.path.join(demo.scratch, "alone")
+    with jlog.Writer(alone, precommit=PRECOMMIT_BYTES, segment_bytes=SEGMENT_BYTES, compression="lz4") as writer:
+        begin = time.monotonic()
+        for line in lines:
+            writer.append(line)
+        seconds = time.monotonic() - begin
+    demo.alone = _rate(len(lines), sum(map(len, lines)) / 1e6, seconds) if lines else ""
+
+
 def prove(demo: Demo) -> None:
     """Compares what must have been delivered, which the input alone says, with what was."""
     lines = demo.source.lines
@@ -265,7 +281,10 @@ def table(demo: Demo) -> Table:
     found.add_column()
     found.add_row("records", f"{lines:,} ({megabytes:,.1f} MB of values), each appended by itself")
     if written:
-        found.add_row("written", f"{_rate(written, megabytes * written / lines, writing)}, while the producers appended")
+        rate = _rate(written, megabytes * written / lines, writing)
+        found.add_row("written", f"{rate}, by {len(PRODUCERS)} processes that also read the files, beside the subscribers")
+    if demo.alone:
+        found.add_row("append alone", f"{demo.alone}, of the same lines from memory, in one process")
     found.add_row("delivered", f"{_rate(readers * lines, readers * megabytes, reading)}, to {readers} subscribers")
     segments = f"{demo.segments_created} created, {demo.segments_removed} removed once all had passed them"
     found.add_row("segments", segments)
@@ -307,7 +326,7 @@ def ask(demo: Demo) -> None:
         demo.say("the journal answers SQL, too: pip install 'pyjlog[sql]'")
         return
     demo.say(f"$ {tool()} {shlex.join(arguments)}", "bold")
-    seen = subprocess.run([sys.executable, "-m", "jlog.cli", *arguments], capture_output=True, text=True, check=False)
+    seen = subprocess.run(python_command("jlog.cli", *arguments), capture_output=True, text=True, check=False)
     if seen.returncode != 0:
         raise Broken(f"jlogtool sql: {seen.stderr.strip()}")
     demo.say(seen.stdout.rstrip())
@@ -332,6 +351,7 @@ STEPS: tuple[Callable[[Demo], None], ...] = (
     seek_time,
     rewind,
     verify_and_clean,
+    time_appends,
     prove,
 )
 LAST_STEPS: tuple[Callable[[Demo], None], ...] = (ask, say_what_next)

@@ -22,7 +22,7 @@ from jlog.query.bounds import EVERYTHING, FLIPPED, Bounds, compared, containing,
 try:
     import duckdb
 except ImportError as error:
-    raise ImportError("SQL needs duckdb 1.1 or newer: pip install 'pyjlog[sql]'") from error
+    raise ImportError("SQL needs duckdb 2.0 or newer: pip install 'pyjlog[sql]'") from error
 
 if TYPE_CHECKING:
     from jlog.query.scan import Scan
@@ -67,10 +67,22 @@ def connected(spill_directory: str) -> duckdb.DuckDBPyConnection:
 
 
 def execute(
-    connection: duckdb.DuckDBPyConnection, statement: str, scans: Mapping[str, Scan], *, narrowed: bool = True
+    connection: duckdb.DuckDBPyConnection,
+    statement: str,
+    scans: Mapping[str, Scan],
+    *,
+    narrowed: bool = True,
+    locked: bool = False,
 ) -> duckdb.DuckDBPyConnection | None:
     """Runs a statement, which knows each scan as a table of its name, with the columns alone that it needs where `narrowed`.
-    Planning and running are one transaction, so that now() is the same in both. Returns None for an empty statement."""
+    Planning and running are one transaction, so that now() is the same in both. Returns None for an empty statement.
+
+    locked: no setting of the connection can be changed any more when the statement runs.
+    Raises ValueError for a statement that is not UTF-8."""
+    try:
+        statement.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the statement is not UTF-8 at its character {error.start + 1}: {statement[error.start]!r}") from None
     connection.begin()
     try:
         needed = plan(connection, statement, scans)
@@ -82,6 +94,8 @@ def execute(
         need = needed.get(name, WHOLE)
         connection.register(name, need.of(scan) if narrowed else replace(need, columns=None).of(scan))
     try:
+        if locked:
+            connection.execute("SET lock_configuration = true")
         return connection.execute(statement)
     except duckdb.BinderException:
         if not (narrowed and needed):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jlog.archive import archive_at
 from jlog.errors import CorruptJournal, JournalError
-from jlog.html import SHOWN_ROWS, records_table
+from jlog.html import SHOWN_ROWS, records_table, table, time_text
 from jlog.interfaces import ReaderProtocol
 from jlog.positions.names import Start, check_start
 from jlog.positions.start import Range
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 16 << 20
 MAX_COLUMNS = 1_000  # that are inferred
+_DOCUMENTED = {"path", "start", "end", "text", "to_arrow", "to_duckdb", "to_pandas", "to_polars"}
+_TIME_MAX_US = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z, the last time that a datetime can be
 
 
 def scan(
@@ -169,16 +171,34 @@ class Scan:
     def _repr_html_(self) -> str:
         try:
             with self._reader(self.start) as reader, self._reader(self.end) as at_end:
-                first = list(reader.read(SHOWN_ROWS)) if reader.position < at_end.position else []
-                last = [
-                    record
-                    for record in reversed(at_end.read_backward(SHOWN_ROWS))
-                    if not first or record.sequence > first[-1].sequence
-                ]
-                first = [record for record in first if record.sequence < at_end.position]
+                end = at_end.position  # reading backward moves it
+                first = [record for record in reader.read(SHOWN_ROWS) if record.sequence < end]
+                last = [one for one in at_end.read_backward(SHOWN_ROWS)[::-1] if first and one.sequence > first[-1].sequence]
+            if self.parser is not None:
+                return self._parsed_table([record.sequence for record in first], [record.sequence for record in last])
         except (JournalError, OSError, ValueError) as error:
             return records_table(f"{self!r}: {error}", [])
         return records_table(repr(self), first, last)
+
+    def _parsed_table(self, *ends: list[int]) -> str:
+        """Returns a table with the columns of the fields too, of the records with these sequences."""
+        rows: list[tuple[object, ...]] = []
+        for sequences in filter(None, ends):
+            if rows and rows[-1][0] != sequences[0] - 1:
+                rows.append(("…",) * len(self.names()))
+            part = self.narrowed(None, Bounds(sequences=(sequences[0], sequences[-1])))
+            for batch in part.pyarrow_batches():
+                times = map(time_text, batch.column("timestamp").cast("int64").to_pylist())
+                others = [
+                    column.to_pylist() for name, column in zip(self.names(), batch.columns, strict=True) if name != "timestamp"
+                ]
+                found = zip(others[0], times, *others[1:], strict=True)
+                rows += [row for row in found if row[0] in sequences]
+        return table(repr(self), self.names(), rows)
+
+    def __dir__(self) -> list[str]:
+        """Names what is documented; Tab offers that."""
+        return [name for name in super().__dir__() if name.startswith("_") or name in _DOCUMENTED]
 
     # --- Columns ----------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """jlog.scan: a lazy view of a journal for Arrow, Polars, DuckDB and pandas."""
 
 import json
+import re
 import threading
 from datetime import datetime, timedelta, timezone
 
@@ -668,6 +669,33 @@ def test_notebooks_show_tables_in_which_everything_is_escaped(path):
             assert "<b>" not in html
             assert "<i>billing" not in html
     assert "does not exist" in jlog.scan(path.parent / "none")._repr_html_()
+
+
+@pytest.mark.parametrize("parse", [None, "json"])
+def test_a_notebook_shows_the_first_and_the_last_records(path, parse):
+    with jlog.Writer(path) as writer:
+        for count in range(1, 25):
+            writer.append(b'{"n": %d}' % count)
+            rows = re.findall(
+                r"<tr><td>(\d+)</td>.*?<td>([^<]*|<i>null</i>)</td></tr>", jlog.scan(path, parse=parse)._repr_html_()
+            )
+            assert [int(row[0]) for row in rows] == sorted({*range(min(count, 5)), *range(max(0, count - 5), count)})
+            if parse:
+                assert [int(row[1]) for row in rows] == [int(row[0]) + 1 for row in rows]
+    part = jlog.scan(path, start=5, end=10, parse=parse)._repr_html_()
+    assert re.findall(r"<tr><td>(\d+)</td>", part) == ["5", "6", "7", "8", "9"]
+
+
+def test_a_notebook_shows_checkpoints(path):
+    jlog.Writer(path).close()
+    jlog.Journal(path).set_checkpoint("half-way", 0)
+    assert "<td>half-way</td>" in jlog.Journal(path)._repr_html_()
+
+
+def test_tab_offers_what_is_documented(path):
+    assert {name for name in dir(jlog) if not name.startswith("_")} == {name for name in jlog.__all__ if name[0] != "_"}
+    offered = [name for name in dir(jlog.scan(path)) if not name.startswith("_")]
+    assert offered == ["end", "path", "start", "text", "to_arrow", "to_duckdb", "to_pandas", "to_polars"]
 
 
 def test_a_scan_stays_with_its_journal_where_the_working_directory_changes(tmp_path, monkeypatch):

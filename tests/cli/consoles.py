@@ -15,7 +15,7 @@ from cli.command import COMMAND
 from patience import HUNG_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 HOSTILE = b"<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -24,17 +24,17 @@ WRITE = "import jlog, sys\nwith jlog.Writer(sys.argv[1]) as w:\n for n in range(
 
 
 @contextmanager
-def serving(*arguments: object, listen: str = "127.0.0.1:0") -> Iterator[str]:
+def serving(*arguments: object, listen: str = "127.0.0.1:0", command: Sequence[object] = COMMAND) -> Iterator[str]:
     """Yields the address of a console."""
-    with running(*arguments, listen=listen) as (address, _):
+    with running(*arguments, listen=listen, command=command) as (address, _):
         yield address
 
 
 @contextmanager
-def running(*arguments: object, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, int]]:
+def running(*arguments: object, listen: str = "127.0.0.1:0", command: Sequence[object] = COMMAND) -> Iterator[tuple[str, int]]:
     """Yields the address and the PID of a console."""
-    command = [*COMMAND, "console", "--listen", listen, *map(str, arguments)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    whole = [*map(str, command), "console", "--listen", listen, *map(str, arguments)]
+    with subprocess.Popen(whole, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
         found = re.fullmatch(r"Serving (http://[\d.]+:\d+)/\n", line)

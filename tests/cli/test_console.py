@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import sys
 import urllib.request
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -50,7 +51,7 @@ def test_no_journal_outside_is_shown(console, journals, tmp_path_factory):
 
 
 def test_records_are_escaped(console, journals):
-    status, _, text = ask(page(console, journals))
+    status, _, text = ask(page(console, journals, start="begin"))
     assert status == 200
     assert "<script>document" not in text
     assert "<img" not in text
@@ -66,6 +67,11 @@ def test_a_position_or_a_pattern_that_is_wrong_is_said(console, journals):
     assert ask(page(console, journals, grep="("))[0] == 400
 
 
+def test_without_a_position_the_newest_records_come_first(console, journals):
+    sequences = re.findall(r'<td class="number">(\d+)', ask(page(console, journals))[2])
+    assert sequences == [str(sequence) for sequence in range(199, 149, -1)]
+
+
 def test_a_page_begins_at_a_time_a_sequence_or_a_match(console, journals):
     with jlog.Reader(journals / NAME, start=100) as reader:
         (record,) = reader.read(1)
@@ -77,9 +83,9 @@ def test_a_page_begins_at_a_time_a_sequence_or_a_match(console, journals):
     jlog.Journal(journals / NAME).set_checkpoint("before", 42)
     assert re.search(r'<td class="number">(\d+)', ask(page(console, journals, start="before"))[2])[1] == "42"
     assert re.findall(r"number 1\d7", ask(page(console, journals, grep="number 1.7$"))[2])[:3] == [
-        "number 107",
-        "number 117",
-        "number 127",
+        "number 197",
+        "number 187",
+        "number 177",
     ]
 
 
@@ -116,7 +122,7 @@ def test_a_page_of_large_values_shows_their_beginnings(console, journals):
     with jlog.Writer(journals / "large") as writer:
         for number in range(60):
             writer.append(b"%d " % number + b"x" * (1 << 20), key=b"k" * (1 << 20))
-    text = ask(page(console, journals, journal="large"))[2]
+    text = ask(page(console, journals, journal="large", start="begin"))[2]
     assert "1,048,578 bytes" in text
     assert text.count("<tr>") == 51
     assert len(text) < 400_000
@@ -201,6 +207,92 @@ def test_sql_reads_journals_and_nothing_else(console, journals, tmp_path):
         assert "root:" not in text, statement
         assert not place.exists(), statement
         assert ask(console + "/")[0] == 200, statement
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COPY (SELECT 'written') TO ':memory:' (FORMAT csv, HEADER false)",
+        "COPY (SELECT repeat('x', 100000)) TO ':memory:.wal' (FORMAT csv)",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO ':memory:' (FORMAT csv)",
+        "SET log_query_path = 'PLACE'; SELECT 1",
+        "PRAGMA enable_profiling = 'json'; PRAGMA profiling_output = 'PLACE'; SELECT 1",
+        "SET secret_directory = 'PLACE'; CREATE PERSISTENT SECRET s (TYPE http)",
+        "SET extension_directory = 'PLACE'; INSTALL icu",
+        "EXPORT DATABASE 'PLACE'",
+        "CALL enable_logging('QueryLog', storage = 'file', storage_path = 'PLACE'); SELECT 1",
+        "SELECT content FROM read_text(':memory:')",
+        "SELECT content FROM read_text(':memory:.wal')",
+        "FROM query('COPY (SELECT 1) TO $$:memory:$$')",
+    ],
+)
+def test_no_statement_reads_or_writes_a_file_of_the_working_directory(statement, journals, tmp_path_factory, monkeypatch):
+    here = tmp_path_factory.mktemp("here")
+    for name in (":memory:", ":memory:.wal"):
+        (here / name).write_text("a secret")
+    monkeypatch.chdir(here)
+    with serving(journals) as console:
+        text = post(console, "sql", path=journals / NAME, statement=statement.replace("PLACE", str(here / "place")))[2]
+        assert "a secret" not in text
+        assert {file.name: file.read_text() for file in here.iterdir()} == {":memory:": "a secret", ":memory:.wal": "a secret"}
+
+
+def test_no_module_of_the_working_directory_is_run(journals, tmp_path_factory, monkeypatch):
+    here = tmp_path_factory.mktemp("here")
+    for name in ("json", "re", "runpy", "duckdb"):
+        (here / f"{name}.py").write_text(f"open({str(here / 'was_run')!r}, 'w').close()")
+    monkeypatch.chdir(here)
+    command = Path(sys.executable).with_name("jlogtool")
+    with serving(journals, command=[command]) as console:
+        for name in ("records", "state"):
+            assert ask(page(console, journals, name))[0] == 200
+        assert ">201</td>" in post(console, "sql", path=journals / NAME, statement="SELECT count(*) + 1 FROM journal")[2]
+    assert not (here / "was_run").exists()
+
+
+def test_a_name_of_several_journals_is_none_in_sql_and_a_path_is(console, journals):
+    for tenant in ("a.b", "c"):
+        for name in ("orders", "Orders"):
+            with jlog.Writer(journals / tenant / name) as writer:
+                writer.append(f"record of {tenant}/{name}".encode())
+            assert ask(page(console, journals, journal=f"{tenant}/{name}"))[0] == 200  # they were created just now
+    own = journals / "a.b" / "orders"
+    for name in ("orders", '"Orders"'):
+        text = post(console, "sql", path=own, statement=f"SELECT value FROM {name}")[2]
+        assert "4 journals have the name orders" in text
+        assert "record of" not in text
+    for tenant in ("a.b", "c"):
+        path = journals / tenant / "Orders"
+        text = post(console, "sql", path=own, statement=f'SELECT value FROM "{path}"')[2]
+        assert f"record of {tenant}/Orders" in text
+
+
+def test_a_statement_that_is_not_utf_8_is_an_error(console, journals):
+    body = urlencode({"path": journals / NAME}).encode() + b"&statement=SELECT+%27%FF%27"
+    assert "not UTF-8" in ask(f"{console}/sql", "POST", body, Origin=console)[2]
+
+
+def test_what_nobody_waits_for_is_ended(journals):
+    statement = "SELECT max(hash(range)) FROM range(1000000000000)"
+    with running(journals) as (console, pid):
+        headers = {"Origin": console, "Content-Type": "application/x-www-form-urlencoded"}
+        closed = http.client.HTTPConnection(console.removeprefix("http://"), timeout=HUNG_SECONDS)
+        closed.request("POST", "/sql", urlencode({"path": journals / NAME, "statement": statement}), headers)
+        wait_until(lambda: ticks_at_work(pid))
+        (worker,) = ticks_at_work(pid)
+        closed.close()
+        wait_until(lambda: not ticks_at_work(pid))
+        assert worker[1] < apart.CPU_SECONDS
+
+
+def ticks_at_work(pid):
+    """Returns the processes of the console that have used CPU time for SQL, with the seconds."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(OSError):
+            ticks = sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]))
+            found.append((child, ticks / os.sysconf("SC_CLK_TCK")))
+    return found
 
 
 def test_a_statement_that_takes_too_long_is_ended(monkeypatch):
@@ -312,6 +404,27 @@ def test_elsewhere_each_page_asks_for_the_token(journals):
         assert ask(here + "/", Cookie=cookie, Host="console.example", Origin="http://evil.example")[0] == 403
 
 
+def test_behind_a_proxy_its_origin_is_answered(journals):
+    public, name = "https://journals.example.org", "journals.example.org"
+    with serving("--token", TOKEN, "--origin", f"{public}/", journals) as console:
+        own, token = console.removeprefix("http://"), urlencode({"token": TOKEN}).encode()
+        for host in (name, own):  # a proxy hands on its own name, or not
+            assert ask(console + "/console.css", Host=host)[0] == 200
+            status, headers, _ = ask(console + "/token", "POST", token, Host=host, Origin=public)
+            assert status == 303
+            assert "Secure" in headers["Set-Cookie"]
+            assert ask(console + "/token", "POST", token, Host=host, Origin="http://evil.example")[0] == 403
+        assert ask(console + "/token", "POST", token, Host=name, Origin=f"http://{name}")[0] == 403
+        assert ask(console + "/", Host="evil.example")[0] == 403
+
+
+@pytest.mark.parametrize("arguments", [["--origin", "https://a.example"], ["--token", TOKEN, "--origin", "a.example"]])
+def test_an_origin_is_whole_and_needs_a_token(arguments, tmp_path):
+    result = run("console", *arguments, tmp_path)
+    assert result.code == 2
+    assert "--origin is for a proxy" in result.err or "is not an origin" in result.err
+
+
 def test_a_short_token_is_refused(tmp_path):
     result = run("console", "--token", "secret", tmp_path)
     assert result.code == 2
@@ -406,6 +519,25 @@ def follows(url):
 
 
 # --- What is known without a disk ---------------------------------------------------------------------------------------
+
+
+def test_a_directory_without_a_journal_is_not_looked_through_for_long(tmp_path, monkeypatch):
+    looked = []
+    real = samples.journals_below
+    monkeypatch.setattr(samples, "journals_below", lambda place: looked.append(place) or real(place))
+    jlog.Writer(tmp_path / "here" / "one").close()
+    sampler = samples.Sampler([str(tmp_path)])
+    sampler._refresh()
+    sampler._walk_at = float("inf")  # as after a long walk
+    for place in ("here/two", "there/three", "elsewhere"):
+        jlog.Writer(tmp_path / place).close()
+    os.symlink(tmp_path / "there", tmp_path / "link")
+    sampler._refresh()
+    assert [Path(watched.path).name for watched in sampler.all()] == ["one", "two"]
+    assert sampler.named(str(tmp_path / "there" / "three")) is not None
+    for path in ("none", "link/three", "../three", "there/../elsewhere", "here", "here/one/", "here/one/subscribers"):
+        assert sampler.named(f"{tmp_path}/{path}") is None
+    assert looked == [str(tmp_path)]
 
 
 def test_too_many_subscribers_to_look_at_leave_the_rest_known(journals):

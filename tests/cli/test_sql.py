@@ -14,6 +14,7 @@ import pytest
 import jlog
 from behaviour.journals import damage_block
 from cli.command import HUNG_SECONDS, do, run, run_afresh, start
+from cli.terminal import terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,25 @@ def test_fields_beyond_the_limit_are_told_on_stderr(app: Path) -> None:
     found = run("sql", statement, f"app={app}", "--parse", "json", "--max-columns", "1", "--format", "csv")
     assert (found.code, found.lines) == (0, [b"n", b"60"])
     assert "more than 1 fields" in found.err
+
+
+def test_a_terminal_has_a_line_for_each_row(app: Path) -> None:
+    statement = "SELECT *, repeat('wide', 40) AS wide, n AS m FROM app ORDER BY sequence LIMIT 3"
+    with terminal("sql", "--parse", "json", statement, f"app={app}", columns=80) as screen:
+        text = screen.read_until(lambda text: "left out" in text)
+    lines = text[text.index("sequence") :].splitlines()
+    assert lines[0].split()[:2] == ["sequence", "timestamp"]
+    assert [line.split()[0] for line in lines[1:4]] == ["0", "1", "2"]
+    assert [line.split()[-1] for line in lines[1:4]] == ["0", "1", "2"]
+    assert all("wide" in line for line in lines[:4])
+    assert "columns are left out: " in lines[4]
+
+
+def test_a_statement_that_is_not_utf_8_is_an_error_of_one_line(app: Path) -> None:
+    result = run("sql", os.fsdecode(b"SELECT '\xff'"), f"app={app}")
+    assert result.code == 2
+    assert "not UTF-8" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_jsonl_and_csv_show_bytes_as_text_or_base64(journal: Path) -> None:

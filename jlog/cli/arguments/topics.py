@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from jlog.cli.arguments.options import together
 from jlog.cli.terminal.output import complain
 
+F = TypeVar("F", bound=Callable[..., Any])
 MAKING = ("partitions", "replication_factor", "no_create")
 
 
@@ -82,7 +84,7 @@ def _variable(name: str) -> str:
 
 
 # The settings of librdkafka's. A topic is opened with those of this process's environment, and these options are put into it.
-topic_settings = together(
+_settings = together(
     click.option(
         "-X",
         "settings",
@@ -101,3 +103,11 @@ topic_settings = together(
         help="For a Kafka topic: file of such settings, one on each line.",
     ),
 )
+
+
+def topic_settings(function: F) -> F:
+    """Adds these options to a command, after its others, which more people use."""
+    _settings(function)
+    options = function.__click_params__  # type: ignore[attr-defined]  # click reverses it
+    options[:] = options[-2:] + options[:-2]
+    return function

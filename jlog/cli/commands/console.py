@@ -14,12 +14,9 @@ from jlog.cli.arguments.parameters import DIRECTORY_OR_SERVER, is_topic
 from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.service import notify
 from jlog.errors import JournalNotFound
-from jlog.storage.meta import journals_below
 from jlog.urls import list_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -28,7 +25,6 @@ TOKEN_CHARACTERS = 16
 
 @click.command()
 @click.argument("directories", metavar="[DIR]...", nargs=-1, type=DIRECTORY_OR_SERVER)
-@topic_settings
 @click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8080", show_default=True, help="Port 0: a free one.")
 @click.option("--allow-changes", is_flag=True, help="Subscribers can be moved, and checkpoints set.")
 @click.option(
@@ -36,7 +32,13 @@ TOKEN_CHARACTERS = 16
     envvar="JLOG_CONSOLE_TOKEN",
     help=f"What each browser is asked for, at least {TOKEN_CHARACTERS} characters; also as $JLOG_CONSOLE_TOKEN.",
 )
-def console(directories: tuple[str, ...], listen: str, allow_changes: bool, token: str | None) -> None:
+@click.option(
+    "--origin",
+    metavar="URL",
+    help="What browsers see of a proxy before this console, such as https://journals.example.org. Needs a token.",
+)
+@topic_settings
+def console(directories: tuple[str, ...], listen: str, allow_changes: bool, token: str | None, origin: str | None) -> None:
     """Look at the journals below each DIR (the current directory) in a browser, at http://127.0.0.1:8080.
 
     Shows the journals with their size, lag and the last hour's rate, the state of each, its records by page, position,
@@ -56,24 +58,38 @@ def console(directories: tuple[str, ...], listen: str, allow_changes: bool, toke
 
     if token is not None and len(token) < TOKEN_CHARACTERS:
         raise click.UsageError(f"the token has {len(token)} characters; use at least {TOKEN_CHARACTERS}")
+    if origin is not None:
+        origin = checked_origin(origin, token)
     places = [os.path.abspath(directory) for directory in directories or (".",) if not is_topic(directory)]
     topics = [topic for url in directories if is_topic(url) for topic in topics_at(url)]
-
-    def find() -> Iterator[str]:
-        yield from topics
-        for place in places:
-            yield from journals_below(place)
 
     host, number = address_of(listen, elsewhere=token is not None)
     family = socket.AF_INET6 if host.version == 6 else socket.AF_INET
     with socket.create_server((str(host), number), family=family) as server:
         port = server.getsockname()[1]
         hosts = [f"{name}:{port}" for name in NAMES] if host.is_loopback else None
-        app = application(find, hosts, allow_changes=allow_changes, token=token)
+        app = application(places, topics, hosts, allow_changes=allow_changes, token=token, origin=origin)
         shown = f"[{host}]" if host.version == 6 else host
         click.echo(f"Serving http://{shown}:{port}/", err=True)
         notify("READY=1")
         serve(app, server)
+
+
+def checked_origin(origin: str, token: str | None) -> str:
+    """Returns the origin as a browser writes it."""
+    try:
+        parts = urlsplit(origin)
+        is_whole = parts.scheme in ("http", "https") and parts.hostname and parts.path in ("", "/") and not parts.query
+        port = parts.port
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise click.UsageError(f"{origin!r} is not an origin; write a scheme and a host, such as https://journals.example.org")
+    if token is None:
+        raise click.UsageError("--origin is for a proxy, which everybody may reach; give a token too")
+    name = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
+    usual = port is None or port == {"http": 80, "https": 443}[parts.scheme]
+    return f"{parts.scheme}://{name}" + ("" if usual else f":{port}")
 
 
 def topics_at(url: str) -> list[str]:

@@ -199,6 +199,8 @@ def _told() -> Iterator[None]:
         yield
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         raise click.UsageError(str(error)) from None
+    except ValueError as error:  # of the statement's text
+        raise click.UsageError(str(error)) from None
     except duckdb.Error as error:
         raise JournalError(str(error)) from None
 

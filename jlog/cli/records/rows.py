@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, BinaryIO
 
 from jlog.cli.terminal.output import binary_stdout, iso_time, print_table
+from jlog.cli.terminal.within import print_within
 
 Rows = Iterable[tuple[Any, ...]]
 Columns = Sequence[Sequence[Any]]
@@ -25,7 +26,11 @@ def write_rows(form: str, file: BinaryIO | None, columns: Columns, rows: Rows) -
         heads = [
             f"{column[0]} " if any(kind in str(column[1]).upper() for kind in _NUMBERS) else column[0] for column in columns
         ]
-        print_table(heads, ([_text(value) for value in row] for row in rows), file)
+        texts = ([_text(value) for value in row] for row in rows)
+        if file is None and binary_stdout().isatty():
+            print_within(heads, texts)
+        else:
+            print_table(heads, texts, file)
         return
     write = _write_csv if form == "csv" else _write_jsonl
     write(binary_stdout() if file is None else file, columns, rows)
