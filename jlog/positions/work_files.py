@@ -64,6 +64,10 @@ def _temporary(name: str) -> str:
     return f".{_name(name)}"
 
 
+def _others(name: str) -> tuple[str, str]:
+    return _temporary(name), f"{name}.reasons"
+
+
 def path_of(path: str, name: str) -> str:
     return os.path.join(path, FOLDER, _name(name))
 
@@ -171,7 +175,7 @@ def forget(path: str, meta: Meta, name: str) -> None:
 
 def remove(path: str, name: str) -> None:
     """Removes the files of a removed subscriber."""
-    for file in (window_path(path, name), path_of(path, name), os.path.join(path, FOLDER, _temporary(name))):
+    for file in (window_path(path, name), path_of(path, name), *(os.path.join(path, FOLDER, each) for each in _others(name))):
         with suppress(FileNotFoundError):
             os.unlink(file)
 

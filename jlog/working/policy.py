@@ -30,6 +30,7 @@ class TaskPolicy:
         lock_timeout: float | None,
     ) -> None:
         self._path = str(journal.path)  # without the descriptor of the directory
+        self._epoch = journal.meta.epoch
         self._subscriber = subscriber
         self._decoder = decoder
         self._lock_timeout = lock_timeout
@@ -82,6 +83,11 @@ class TaskPolicy:
     def sync_finishes(self) -> None:
         """Makes all finishes so far survive a power loss. Calls that wait for this meanwhile share one sync."""
         self._subscriber.sync_finishes(self.deadline())
+
+    def note_reason(self, sequence: int, reason: str) -> None:
+        from jlog.working import reasons  # where nothing fails it is not needed
+
+        reasons.note(self._path, self._epoch, self._subscriber.name, sequence, reason)
 
     def failed(self, holder: TaskHolder, task: Task, error: BaseException) -> None:
         """Ends a `with task` out of which an exception came, which goes on to the caller whatever becomes of the task."""

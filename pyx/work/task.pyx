@@ -59,6 +59,8 @@ cdef class Task(Record):
             self.holder.policy.reject(self.holder, self, reason)
         else:
             self.holder.give_back(self, delay_us, True)
+            if reason:
+                self.holder.policy.note_reason(self.sequence, reason)
 
     def reject(self, reason="") -> None:
         """Puts the record into the subscriber's dead letters, durably, and finishes it. Raises LeaseLost as ack() does; where

@@ -4,7 +4,7 @@ import os
 import threading
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EINTR, ETIMEDOUT
+from libc.errno cimport EAGAIN, EBUSY, EINTR, ETIMEDOUT
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from jlog._core.buffer.wake cimport WakeWord, jlog_await, jlog_awaited, jlog_wait_for_any, wake_word
@@ -19,7 +19,7 @@ from jlog._core.system.lock cimport Deadline
 from jlog._core.work.task cimport HELD, LOST, Task, TaskHolder
 from jlog._core.work.window cimport (
     Window, boot_us, jlog_heap_time, jlog_passage, jlog_taken, jlog_window, jlog_window_has_room, jlog_window_oldest,
-    jlog_window_ring, jlog_window_ring_all, jlog_window_take_again, jlog_window_take_new)
+    jlog_window_ring, jlog_window_ring_all, jlog_window_seize, jlog_window_take_again, jlog_window_take_new)
 
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
 
@@ -106,6 +106,28 @@ cdef class TaskSource(TaskHolder):
         if not tasks:
             tasks = self.wait(most, deadline, interrupt)
         return tasks
+
+    def seize(self, uint64_t sequence) -> Task:
+        """Takes an unfinished record from the worker that has it, whose ack() then raises LeaseLost, or out of its delay.
+        Raises JournalError if no worker has come to the record yet, if it is finished, or if it waits for an earlier one of
+        its key."""
+        cdef jlog_taken taken
+        cdef Window window = self.window
+        cdef list tasks = []
+        cdef int error
+        self.reading.acquire()
+        try:
+            window.lock()
+            error = jlog_window_seize(window.page, sequence, window.owner, &taken)
+            window.unlock()
+            if error == 0:
+                self.make_tasks(tasks, &taken, 1)
+        finally:
+            self.reading.release()
+        if tasks:
+            return tasks[0]
+        why = "waits for an earlier one of its key" if error == EBUSY else "is finished, or no worker has come to it yet"
+        raise JournalError(f"{self.window.path}: record {sequence} {why}; `jlogtool work-ls` shows the unfinished ones")
 
     def untold(self, error) -> None:
         """Keeps the owed error for the next call if `error`, such as a MemoryError, has come out of this call in its place: on

@@ -384,6 +384,36 @@ static inline struct jlog_entry *jlog_window_held(struct jlog_window *window, ui
     return entry->number == sequence + 1 && entry->stamp == stamp && entry->owner != 0 ? entry : NULL;
 }
 
+/* Takes an unfinished record from whoever has it, or out of its delay: for somebody who acts by hand, and seldom. Returns 0, ENOENT
+ * if the record has no entry, or EBUSY if it waits for an earlier one of its key. */
+static inline int jlog_window_seize(struct jlog_window *window, uint64_t sequence, uint32_t owner, struct jlog_taken *taken)
+{
+    uint32_t at = window->first, head, bound = window->capacity;
+    struct jlog_entry *entry;
+
+    while (at != JLOG_NO_ENTRY && jlog_entry_at(window, at)->number != sequence + 1 && bound-- != 0)
+        at = jlog_entry_at(window, at)->later;
+    if (at == JLOG_NO_ENTRY || jlog_entry_at(window, at)->number != sequence + 1)
+        return ENOENT;
+    entry = jlog_entry_at(window, at);
+    if (entry->key_hash != 0) {
+        bound = window->capacity;
+        for (head = *jlog_bucket(window, entry->key_hash); head != at; head = jlog_entry_at(window, head)->bucket_next)
+            if (head == JLOG_NO_ENTRY || bound-- == 0)
+                return EBUSY;
+    }
+    window->unrepaired = 1; /* until all that is derived is computed anew, here or by the next owner of the lock */
+    jlog_entry_stand(entry, owner, entry->failures); /* before the stamp: a death in between frees it for all */
+    entry->stamp = ++window->stamps;
+    entry->until_us = 0;
+    entry->attempts++;
+    window->takes++;
+    *taken = (struct jlog_taken){.sequence = sequence, .stamp = entry->stamp, .at = at, .attempt = entry->attempts,
+                                 .failures = entry->failures};
+    (void)jlog_window_rebuild(window, NULL);
+    return 0;
+}
+
 /* Finishes every record before `sequence`, since retention has removed them or a Reader has committed them; with `keep_taken`
  * only those that nobody has. Returns what jlog_window_rebuild returns. */
 static inline int jlog_window_drop_before(struct jlog_window *window, uint64_t sequence, int keep_taken)

@@ -4,6 +4,7 @@ from jlog._core.system.lock cimport LockFile
 
 cdef extern from "work/window.h" nogil:
     enum:
+        JLOG_ENTRIES_HEADER_BYTES
         JLOG_NO_ENTRY
         JLOG_WINDOW_LAYOUT
         JLOG_WINDOW_STEP
@@ -20,6 +21,7 @@ cdef extern from "work/window.h" nogil:
         uint32_t failures
         uint32_t attempts
         uint32_t key_hash
+        uint32_t deaths
         uint32_t later
 
     struct jlog_worker_slot:
@@ -110,6 +112,7 @@ cdef extern from "work/window.h" nogil:
                                     jlog_taken *taken, uint32_t most)
     uint32_t jlog_window_take_new(jlog_window *window, uint32_t owner, int64_t lease_end_us, jlog_passage *passage,
                                   jlog_taken *taken, uint32_t most)
+    int jlog_window_seize(jlog_window *window, uint64_t sequence, uint32_t owner, jlog_taken *taken)
     jlog_entry *jlog_window_held(jlog_window *window, uint32_t at, uint64_t sequence, uint64_t stamp)
     void jlog_entry_return(jlog_window *window, uint32_t at, int64_t until_us, bint failed)
     void jlog_entry_drop(jlog_window *window, uint32_t at)

@@ -114,6 +114,37 @@ def look(path not None, bytes uuid not None, str name not None, LockFile locks n
         file.close()
 
 
+def entries(path not None, bytes uuid not None, str name not None) -> list:
+    """Returns (sequence, pid or 0, end of the delay or the lease or 0, attempts, failures, deaths) of each unfinished record,
+    by sequence, as look() does: others may change the window meanwhile."""
+    cdef jlog_window header
+    cdef jlog_entry entry
+    cdef uint32_t at
+    cdef bytes content
+    cdef const uint8_t *start
+    cdef list rows = []
+    try:
+        file = open_file(window_path(path, name))
+    except (OSError, JournalError):
+        return rows
+    try:
+        read_header(file.fd, &header, uuid)
+        if header.boot_id[:16] != boot_id():
+            return rows
+        content = read_whole(file.fd, <size_t> header.capacity * sizeof(jlog_entry), JLOG_ENTRIES_HEADER_BYTES)
+    except Unusable:
+        return rows
+    finally:
+        file.close()
+    start = content
+    for at in range(<uint32_t> (len(content) // sizeof(jlog_entry))):
+        entry = (<const jlog_entry *> start)[at]
+        if 0 < entry.number <= header.next:
+            pid = header.slots[(entry.owner - 1) & (JLOG_WORKERS_MAX - 1)].pid if entry.owner else 0
+            rows.append((entry.number - 1, pid, entry.until_us, entry.attempts, entry.failures, entry.deaths))
+    return sorted(rows)
+
+
 @cython.no_gc_clear  # __dealloc__ needs what it refers to
 cdef class Window:
     """The window of subscriber `name`. `locks` is an open file of the subscriber, whose first byte the caller holds. A worker

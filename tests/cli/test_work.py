@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 import jlog
 from cli.command import do, run, start
 from patience import HUNG_SECONDS, wait_until
@@ -221,3 +223,70 @@ def test_a_retry_that_was_killed_before_its_commit_appends_nothing_twice(journal
     do("subscriber", "set", tmp_path / "dead", "work-retry", "begin")
     assert do("work-retry", tmp_path / "dead").out == b"0 records\n"
     assert len(jlog.Journal(journal)) == 2
+
+
+def test_what_is_taken_delayed_and_failed_is_listed_with_the_reason(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.extend([b"a", b"b", b"c", b"d"], [b"k", None, b"\xff", None])
+    with jlog.Worker(journal, "resize", backoff=(0, 0)) as worker:
+        tasks = worker.take(4)
+        tasks[1].nack(delay=3600, reason="no such picture: " + "x" * 200)
+        tasks[2].nack(reason="too small")
+        tasks[3].ack()
+        found = do("work-ls", journal, "resize", "--json").json
+        assert "no such picture" in do("work-ls", journal, "resize").out.decode()
+    assert [row.pop("age") >= 0 for row in found] == [True] * 3
+    assert found[1].pop("reason").startswith("no such picture: xxx")
+    last = {
+        "key": None,
+        "key_base64": "/w==",
+        "state": "failed",
+        "attempt": 1,
+        "failures": 1,
+        "reason": "too small",
+        "pid": None,
+    }
+    assert found == [
+        {"sequence": 0, "key": "k", "state": "taken", "attempt": 1, "failures": 0, "reason": "", "pid": os.getpid()},
+        {"sequence": 1, "key": None, "state": "delayed", "attempt": 1, "failures": 1, "pid": None},
+        {"sequence": 2, **last},
+    ]
+
+
+def test_a_taken_and_a_delayed_record_are_released_while_their_worker_lives(numbers: Path) -> None:
+    with jlog.Worker(numbers, "resize") as worker:
+        taken, delayed = worker.take(2)
+        delayed.nack(delay=3600)
+        for sequence in (0, 1):
+            do("work-release", numbers, "resize", sequence)
+        with pytest.raises(jlog.LeaseLost):
+            taken.ack()
+        again = worker.take(2, timeout=0)
+        assert [(task.sequence, task.attempt, task.failures) for task in again] == [(0, 2, 0), (1, 2, 1)]
+        worker.ack(again)
+        found = run("work-release", numbers, "resize", 1)
+        assert (found.code, "record 1 is finished" in found.err) == (1, True)
+
+
+def test_a_record_is_rejected_while_its_worker_lives(numbers: Path, tmp_path: Path) -> None:
+    with jlog.Worker(numbers, "resize", dead_letters=tmp_path / "dead") as worker:
+        task = worker.take(1)[0]
+        do("work-reject", numbers, "resize", 0, "--reason", "it eats memory")
+        with pytest.raises(jlog.LeaseLost):
+            task.ack()
+        assert worker.committed == 1
+        assert worker.take(1, timeout=0)[0].sequence == 1
+    with jlog.Reader(tmp_path / "dead") as reader:
+        assert [(letter.value, dict(letter.headers)["jlog.work.reason"]) for letter in reader] == [(b"0", b"it eats memory")]
+
+
+def test_a_record_that_waits_for_its_key_and_a_reader_s_subscriber_are_left_alone(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.extend([b"a", b"b", b"c"], [b"k", b"k", None])
+    jlog.Journal(journal).add_subscriber("billing")
+    with jlog.Worker(journal, "resize", order="key") as worker:
+        worker.take(3)
+        found = run("work-reject", journal, "resize", 1)
+        assert (found.code, "record 1 waits for an earlier one of its key" in found.err) == (1, True)
+    found = run("work-release", journal, "billing", 0)
+    assert (found.code, "no workers have shared subscriber 'billing'" in found.err) == (1, True)

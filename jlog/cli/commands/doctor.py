@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jlog.care.statistics import Stats
 
 STUCK_SECONDS = 600  # for so long a process that reads may be busy with what it has read
+HOLDS_SECONDS = 3600  # for so long one record may be worked on, or delayed
 IDLE_SECONDS = 24 * 3600
 RATE_SECONDS = 3600  # records of less time say nothing about how fast a journal grows
 SPACE_SECONDS = 24 * 3600  # the space should last so long
@@ -161,7 +162,13 @@ def pinned(journal: jlog.Journal) -> Iterator[Finding]:
                     f"{who} has not committed for {span(at.idle_seconds)}, and its {at.lag:,} records may be removed unread",
                     f"start its reader, or `jlogtool subscriber rm {place} {quoted}`",
                 )
-            elif at.busy and at.lag and at.idle_seconds > STUCK_SECONDS:
+            elif at.work is not None and at.work.unfinished and at.idle_seconds > HOLDS_SECONDS:
+                yield Finding(
+                    "record-holds-position",
+                    f"record {at.sequence} has held the position of {who} for {span(at.idle_seconds)}",
+                    f"`jlogtool work-ls {place} {quoted}` shows who has it; `jlogtool work-release` or `work-reject` ends that",
+                )
+            elif at.busy and at.work is None and at.lag and at.idle_seconds > STUCK_SECONDS:
                 yield Finding(
                     "position-stuck",
                     f"a process reads as {who}, without a commit for {span(at.idle_seconds)}, while {at.lag:,} records wait",

@@ -1,0 +1,81 @@
+"""`jlogtool work-ls`, `work-release` and `work-reject`: what workers have in work, and acting on it."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from jlog.cli.arguments.parameters import checked, journal_argument
+from jlog.cli.terminal.output import json_option, print_json, print_table
+
+
+@click.command("work-ls")
+@journal_argument
+@click.argument("name")
+@json_option
+def work_ls(journal: str, name: str, as_json: bool) -> None:
+    """List the records of the shared subscriber NAME that are taken, delayed or failed.
+
+    \b
+    Examples:
+      jlogtool work-ls /var/lib/jobs resize
+      jlogtool work-ls /var/lib/jobs resize --json | jq '.[] | select(.failures > 3)'
+    """
+    from jlog.working.acting import unfinished
+
+    with checked():
+        found = [asdict(each) | _key(each.key) for each in unfinished(journal, name)]
+    if as_json:
+        print_json(found)
+        return
+    columns = ["sequence ", "key", "state", "age ", "attempt ", "failures ", "pid ", "reason"]
+    print_table(columns, [["" if row[c.strip()] is None else str(row[c.strip()]) for c in columns] for row in found])
+
+
+def _key(key: bytes | None) -> dict[str, Any]:
+    if key is None:
+        return {"key": None}
+    try:
+        return {"key": key.decode()}
+    except UnicodeDecodeError:
+        return {"key": None, "key_base64": base64.b64encode(key).decode()}
+
+
+@click.command("work-release")
+@journal_argument
+@click.argument("name")
+@click.argument("sequence", type=click.IntRange(min=0))
+def work_release(journal: str, name: str, sequence: int) -> None:
+    """Take the record SEQUENCE from the worker that has it, or out of its delay, and give it back, without a failure. That
+    worker cannot finish it any more.
+
+    \b
+    Example:
+      jlogtool work-release /var/lib/jobs resize 4711
+    """
+    from jlog.working.acting import release
+
+    with checked():
+        release(journal, name, sequence)
+
+
+@click.command("work-reject")
+@journal_argument
+@click.argument("name")
+@click.argument("sequence", type=click.IntRange(min=0))
+@click.option("--reason", default="rejected by work-reject", show_default=True, metavar="TEXT", help="For the dead letter.")
+def work_reject(journal: str, name: str, sequence: int, reason: str) -> None:
+    """Take the record SEQUENCE from the worker that has it, or out of its delay, and reject it: it is finished, and goes to the
+    dead letters if there are any.
+
+    \b
+    Example:
+      jlogtool work-reject /var/lib/jobs resize 4711 --reason "a picture of 4 GB"
+    """
+    from jlog.working.acting import reject
+
+    with checked():
+        reject(journal, name, sequence, reason)
