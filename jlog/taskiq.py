@@ -46,6 +46,9 @@ class JournalBroker(AsyncBroker):
         self._worker_options = worker or {}
         self._writer: jlog.Writer | None = None
         self._worker: jlog.Worker | None = None
+        # One that taskiq drops without an ack, for example because its result cannot be stored, stays taken while this process
+        # lives: else it would be done again at once, and again.
+        self._unfinished: dict[int, jlog.Task] = {}
 
     async def kick(self, message: BrokerMessage) -> None:
         writer = self._opened()
@@ -73,10 +76,15 @@ class JournalBroker(AsyncBroker):
             try:
                 while self._worker is worker:
                     async for task in worker.tasks_async(timeout=SIGNAL_SECONDS):
-                        yield AckableMessage(data=task.value or b"", ack=partial(task.ack, durable=self.durable))
+                        self._unfinished[id(task)] = task
+                        yield AckableMessage(data=task.value or b"", ack=partial(self._finish, task))
             except jlog.JournalMoved:  # as above; what the worker has handed out may still be finished
                 continue
             return
+
+    def _finish(self, task: jlog.Task) -> None:
+        task.ack(durable=self.durable)
+        self._unfinished.pop(id(task), None)
 
     async def shutdown(self) -> None:
         """Gives back what this process has taken and not done."""
@@ -85,3 +93,4 @@ class JournalBroker(AsyncBroker):
             if one is not None:
                 one.close()
         self._worker = self._writer = None
+        self._unfinished.clear()

