@@ -156,9 +156,21 @@ def test_failures_survive_a_boot_in_the_durable_copy(path, version):
     (path / "work" / "billing.window").unlink()
     copy = path / "work" / "billing.work"
     if version == 1:
-        fields = json.loads(copy.read_bytes().partition(b"\n")[2])
-        fields["unfinished"] = [entry[:3] for entry in fields["unfinished"]]
+        fields = json.loads(copy.read_bytes().splitlines()[1])
+        fields |= {"next_sequence": 3, "unfinished": [[0, 0, 2], [1, 0, 1]]}
         text = json.dumps(fields).encode()
         copy.write_bytes(b"jlog work 1 crc32c=%08x\n" % crc32c(text) + text)
     with open_worker(path) as worker:
         assert counts(worker.take(3, timeout=0)) == [(0, 3, 1), (1, 2, 0)]
+
+
+def test_a_window_of_an_earlier_layout_is_created_anew(path, caplog):
+    fill(path, 4)
+    with open_worker(path) as worker:
+        worker.ack(worker.take(2))
+    with open(path / "work" / "billing.window", "r+b") as window:
+        window.seek(8)
+        window.write(b"\1")
+    with open_worker(path) as worker:
+        assert counts(worker.take(4)) == [(2, 1, 0), (3, 1, 0)]
+    assert "its header is not that of a window" in caplog.text
