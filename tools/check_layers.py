@@ -25,7 +25,7 @@ jlog.cli
 jlog.demo jlog.bench jlog.console
 jlog.pipeline
 jlog.spark jlog.logging jlog.metrics
-jlog.celery jlog.taskiq
+jlog.celery jlog.taskiq jlog.pyinstaller
 jlog.libjlog
 jlog
 jlog.transform
@@ -62,7 +62,7 @@ pyx.format
 pyx.system
 jlog.system
 pyx.system.file
-pyx.system.failpoint
+pyx.system.fork pyx.system.failpoint
 jlog.errors
 jlog.html
 """.strip().splitlines()

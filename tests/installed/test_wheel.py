@@ -71,6 +71,30 @@ def test_every_command_runs_where_there_is_no_compiler(installed: Path, tmp_path
     checked(installed, smoke.__file__, cwd=tmp_path, env=bare(installed))
 
 
+PROGRAM = """
+import jlog
+with jlog.Writer("journal") as writer:
+    writer.append(b"tea")
+with jlog.Reader("journal", "billing") as reader, jlog.Worker("journal", "work") as worker:
+    journal = jlog.Journal("journal")
+    print(list(reader.values()), worker.take()[0].value, journal.verify().ok, journal.stats().appends)
+"""
+
+
+def test_one_file_of_pyinstaller_writes_and_reads(wheel: Path, tmp_path: Path) -> None:
+    """Without the hook in the wheel it would lack the compiled modules."""
+    pytest.importorskip("PyInstaller", reason="pip install pyinstaller")
+    python = install(wheel, tmp_path / "venv")
+    place = checked(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    for name in ("PyInstaller", "_pyinstaller_hooks_contrib", "altgraph", "packaging", "setuptools", "pyinstaller*.dist-info"):
+        for package in Path(sysconfig.get_path("purelib")).glob(name):
+            os.symlink(package, Path(place) / package.name)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    checked(python, "-m", "PyInstaller", "--onefile", "--distpath", tmp_path, "program.py", cwd=tmp_path)
+    shutil.rmtree(tmp_path / "venv")
+    assert checked(tmp_path / "program", cwd=tmp_path, env={}) == "[b'tea'] b'tea' True 1\n"
+
+
 @pytest.mark.exhaustive
 def test_the_source_distribution_becomes_a_wheel_without_a_network(tmp_path: Path) -> None:
     if not PACKAGES.is_dir():
