@@ -54,6 +54,12 @@ class Destination:
             if last is not None:
                 raise self._error(f"but {self.name} has no batch of it: it was removed, replaced or is not mounted", last, "it")
             if not self.table.is_free():
+                if query is not None and not query.is_new():
+                    raise ValueError(
+                        f"{self.name} and the checkpoint {self._checkpoint.path} are a pipeline that an earlier version of "
+                        "jlog has begun, and this one cannot go on with it: begin it anew with another destination and "
+                        "another checkpoint"
+                    )
                 raise ValueError(f"{self.name} already has Parquet files, which belong to no pipeline. Write somewhere else")
             return None
         if state.pipeline != self._checkpoint.kept_id():
