@@ -49,7 +49,7 @@ class _AtPath(JournalError, OSError):
     _errno = 0
 
     def __init__(self, message: str, path: str | None = None) -> None:
-        super().__init__(self._errno, message, path)
+        super().__init__(self._errno, message, None if path is None else str(path))  # no descriptor stays open for it
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -94,8 +94,8 @@ class CorruptJournal(JournalError):
     """
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
+        self.path = path = str(path)  # a str that holds a directory open would hold it as long as the error
         super().__init__(path, offset, reason)
-        self.path = path
         self.offset = offset
         self.reason = reason
 
@@ -111,8 +111,8 @@ class DecodeError(JournalError, ValueError):
     says what the codec raised, which is the `__cause__` too."""
 
     def __init__(self, path: str, sequence: int, reason: str) -> None:
+        self.path = path = str(path)
         super().__init__(path, sequence, reason)
-        self.path = path
         self.sequence = sequence
         self.reason = reason
 

@@ -24,7 +24,7 @@ import google_crc32c
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-VERSION = 1
+VERSION, SEGMENT_VERSION = 1, 2
 NONE = 2**64 - 1
 NO_TIME = -(2**63)
 LAST_TIME = (1 << 63) - 1
@@ -310,7 +310,8 @@ def check_structure(path: str, offset: int, structure: bytes, magic: bytes, uuid
     version, crc = struct.unpack_from("<II", structure, 8)
     require(structure[:8] == magic, path, offset, f"no {magic!r} stands here")
     require(crc == structure_crc(structure), path, offset, "the CRC does not match")
-    require(version == VERSION, path, offset, f"the format version is {version}")
+    known = range(1, (SEGMENT_VERSION if magic == b"JLOGSEG\n" else VERSION) + 1)
+    require(version in known, path, offset, f"the format version is {version}")
     require(structure[uuid_at : uuid_at + 16] == uuid, path, offset, "the uuid is another journal's")
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 
 from jlog._core.system.notices import warn
 from jlog.errors import JournalError, JournalNotFound
-from jlog.system.threads import start_thread
+from jlog.system.threads import real_sleep, start_thread
 
 FIRST_DELAY_SECONDS, MOST_DELAY_SECONDS = 1.0, 60.0  # after a failure; each delay is twice the one before
 
@@ -59,7 +58,7 @@ class Background:
                 except (JournalError, OSError, MemoryError) as error:
                     if delay == FIRST_DELAY_SECONDS:
                         warn(path, "not archived yet, and tried again from time to time", error)
-                    time.sleep(delay)
+                    real_sleep(delay)
                     asked.again = True
                     delay = min(2 * delay, MOST_DELAY_SECONDS)
         finally:

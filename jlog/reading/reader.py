@@ -228,7 +228,8 @@ class Reader:
 
         A reader that has many records to catch up with lets other tasks run every 2 ms. The reading itself is done in the loop,
         a block at a time. A step that is cancelled loses no record, and the iterator goes on. With `archive` a cancelled step
-        ends once the segment that it fetches is there. Raises JournalError where gevent has replaced the threads.
+        ends once the segment that it fetches is there. Raises JournalError where gevent or eventlet has replaced the
+        threads.
         """
         check_timeout("timeout", timeout)
         refuse_greenlets("follow_async()")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -85,7 +86,7 @@ def create_if_missing(path: str, deadline: Deadline, **options: Any) -> None:
 def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool, deadline: Deadline = NEVER) -> bool:
     """Creates an empty journal. Returns False where one exists and `exist_ok`. A creation or a deletion that was killed is
     completed first. Raises JournalLocked where another process creates it until the deadline."""
-    if os.path.lexists(path) and not os.path.isdir(path):
+    if _is_no_directory(path):
         raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it", path)
     with opened_alone(path, deadline, make=True) as (held, lock_file):
         if is_there(file_in(held, NAME)):
@@ -98,6 +99,16 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool, deadli
         _refuse_remains(held, lock_file)
         _fill(held, options, lock_file)
         return True
+
+
+def _is_no_directory(path: str) -> bool:
+    """Says whether something else than a directory is there, in one look: a directory may go at any moment."""
+    try:
+        return not stat.S_ISDIR(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return os.path.islink(path)  # to nothing
+    except NotADirectoryError:
+        return False  # makedirs() says what is in the way
 
 
 def _refuse_others(held: HeldPath) -> None:

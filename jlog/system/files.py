@@ -300,7 +300,7 @@ def naming(path: str) -> Iterator[None]:
 def name_error(error: OSError, path: str) -> None:
     """Names the file in the error, if it names none."""
     if not isinstance(error.filename, str) or not os.path.isabs(error.filename):
-        error.filename = path
+        error.filename = str(path)  # a HeldPath would stay open as long as the error
 
 
 def naming_its_path(call: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
@@ -433,7 +433,7 @@ def _open(name: str, flags: int, directory: int | None, path: str) -> OpenFile:
         return file if flags & os.O_DIRECTORY else _regular(file, path)
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR, *_NO_FILE_ERRORS):
-            error.filename = path
+            error.filename = str(path)
             raise
         raise open_error(error.errno or 0, path) from None
 
@@ -454,4 +454,4 @@ def open_error(number: int, path: str) -> Exception:
         )
     if number in _NO_FILE_ERRORS:
         return CorruptJournal(path, 0, NO_FILE)
-    return OSError(number, os.strerror(number), path)
+    return OSError(number, os.strerror(number), str(path))

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from jlog._core.system.lock import AT_ONCE, NEVER
 from jlog._core.work.task import Task
 from jlog._core.work.tasks import Interrupt, TaskSource
-from jlog.system.threads import start_thread
+from jlog.system.threads import refuse_greenlets, start_thread
 
 TURN_SECONDS = 0.002  # for tasks that are there already, before other coroutines get their turn
 
@@ -48,6 +48,7 @@ class AsyncTakes:
         self._turn_ends = 0.0
 
     async def take(self, most: int, timeout: float | None) -> list[Task]:
+        refuse_greenlets("take_async()")
         now = time.monotonic()
         if now >= self._turn_ends:
             await asyncio.sleep(0)

@@ -54,7 +54,7 @@ class Run:
         with _stopped_by_signals(self._stop):
             for number in range(threads):
                 try:
-                    start_thread(f"jlog-work-{number}", self._work)
+                    start_thread(f"jlog-work-{number}", self._work, of_program=True)
                 except JournalError as error:  # those that have begun end, and the caller is told
                     with self._changed:
                         self._error = error

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from jlog.system.threads import start_thread
+from jlog.system.threads import real_lock, real_sleep, refuse_greenlets, start_thread
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     Call = tuple[asyncio.AbstractEventLoop, asyncio.Future[BaseException | None], Callable[[], None]]
 
 IDLE_SECONDS = 1.0  # for which the thread stays where no coroutine waits, because a thread is slow to start
+CALLS = "append_durable() and sync_async()"
 NO_MEMORY_PAUSE_SECONDS = 0.001  # before a step that had no memory is tried again
 
 
@@ -31,15 +30,16 @@ class AsyncSyncs:
     def __init__(self) -> None:
         self._process = os.getpid()
         self._calls: deque[Call] = deque()  # each until it has its answer
-        self._wake = threading.Lock()  # free: the thread has something to do
+        self._wake = real_lock()  # free: the thread has something to do
         self._wake.acquire()
-        self._runs = threading.Lock()  # held by the thread that syncs
+        self._runs = real_lock()  # held by the thread that syncs
 
     def begin(self) -> None:
         """Starts the thread, for a call that waits after it has appended. Raises JournalError where there can be no thread, and
         RuntimeError where no event loop runs."""
         import asyncio  # slow to import, and most programs have no event loop
 
+        refuse_greenlets(CALLS)
         asyncio.get_running_loop()
         self._forget_the_parent()
         self._begin()
@@ -57,6 +57,7 @@ class AsyncSyncs:
         """Returns when the thread has called `sync` once after this call has begun. Raises what `sync` has raised."""
         import asyncio
 
+        refuse_greenlets(CALLS)
         self._forget_the_parent()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[BaseException | None] = loop.create_future()
@@ -85,7 +86,7 @@ class AsyncSyncs:
                     return
                 self._sync_for(len(self._calls))
             except MemoryError:
-                time.sleep(NO_MEMORY_PAUSE_SECONDS)
+                real_sleep(NO_MEMORY_PAUSE_SECONDS)
 
     def _sync_for(self, count: int) -> None:
         """Syncs for the first `count` calls."""

@@ -7,7 +7,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.system.file cimport OpenFile, jlog_has_no_name, jlog_start_writeback
+from jlog._core.system.file cimport OpenFile, close_descriptor, jlog_has_no_name, jlog_start_writeback, plain
 from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE
 from jlog._core.system.lock cimport OWNERS_BYTE, Deadline
 from jlog._core.system.notices cimport warn
@@ -175,10 +175,10 @@ cdef class Operations:
                 return 0
 
     cdef int raise_unless_done(self, int status, const Operation *operation) except -1:
-        path, error = self.process.path, operation.error
-        what = operation.what.decode() if operation.what != NULL else ""
         if status == DONE:
             return 0
+        path, error = plain(self.process.path), operation.error
+        what = operation.what.decode() if operation.what != NULL else ""
         if status == TIMED_OUT:
             who = self.append_lock_owner()
             raise JournalLocked(f"{path}: another process{who} held the append lock, or was writing a block, for the whole "
@@ -278,7 +278,7 @@ def seal(WritingProcess process not None, uint64_t segment, uint64_t end):
         os.ftruncate(fd, end)
         jlog_start_writeback(fd, end)
     finally:
-        os.close(fd)
+        close_descriptor(fd)
     # Looked at once more when the unfinished file is there: a restore in place removes `precommit` first and then this file, so
     # it never gets the name of an index in the restored journal.
     write_index(process.path, segment, process.uuid, end, f"next.{process.locks.slot}.{segment}.idx", lambda: process.check())

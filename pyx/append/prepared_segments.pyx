@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from jlog._core.system.file cimport (
-    jlog_allocate, jlog_close_file, jlog_create_at, jlog_identify, jlog_is_file, jlog_sync_data, jlog_write_at)
+    close_file, create_at, identify, is_file, jlog_allocate, jlog_sync_data, jlog_write_at, plain)
 from jlog._core.format.format cimport JLOG_NONE, jlog_block_header
 from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.process.operation cimport APPEND, NewRecords, Operation, Prepared, new_records
@@ -36,7 +36,7 @@ cdef class PreparedSegments:
 
     cdef void take_spare(self, Operation *operation) noexcept:
         """Gives the spare to an operation that has no file yet."""
-        if self.spare != NULL and not jlog_is_file(self.spare.fd, &self.spare.file):
+        if self.spare != NULL and not is_file(self.spare.fd, &self.spare.file):
             self.drop_spare()
         if operation.rolling.prepared == NULL and self.spare != NULL:
             operation.rolling.prepared, self.spare = self.spare, NULL
@@ -60,10 +60,10 @@ cdef class PreparedSegments:
             raise MemoryError
         prepared.fd = -1
         try:
-            prepared.fd = jlog_create_at(self.process.descriptors.directory, name)
+            prepared.fd = create_at(self.process.descriptors.directory, name)
             if prepared.fd < 0:
                 raise open_error(-prepared.fd, os.path.join(self.process.path, name.decode()))
-            jlog_identify(prepared.fd, &prepared.file)
+            identify(prepared.fd, &prepared.file)
             memcpy(prepared.name, <const char *> name, len(name) + 1)
             prepared.start = <uint8_t *> malloc(len(start))
             if prepared.start == NULL:
@@ -113,7 +113,7 @@ cdef class PreparedSegments:
         prepared.has_block = wants_block
         if error != 0:
             raise OSError(error, f"{os.strerror(error)}, preparing the next segment; nothing of this call is readable; "
-                                 "call it again", self.process.path)
+                                 "call it again", plain(self.process.path))
         return 0
 
     cdef int keep_or_drop(self, Operation *operation, bint keep) except -1:
@@ -134,7 +134,7 @@ cdef class PreparedSegments:
         if prepared == NULL:
             return
         if prepared.fd >= 0:
-            jlog_close_file(prepared.fd, &prepared.file)
+            close_file(prepared.fd, &prepared.file)
             if self.process is not None and self.process.locks.file is not None and self.process.locks.file.is_open():
                 unlinkat(self.process.descriptors.directory, prepared.name, 0)  # else the next owner of the slot removes it
         free(prepared.start)

@@ -5,12 +5,11 @@ All of it runs without the interpreter. The steps are those of tools/model.
 
 from libc.errno cimport EEXIST
 from libc.stdint cimport int64_t, uint64_t
-from posix.unistd cimport close
 
 from jlog._core.append.write_back cimport drain
 from jlog._core.append.direct_block cimport build_direct_header, publish_direct
 from jlog._core.system.file cimport (
-    jlog_inode, jlog_rename_new, jlog_rename_over, jlog_sync_directory, jlog_unlink_at, jlog_write_at)
+    close_file, jlog_inode, jlog_rename_new, jlog_rename_over, jlog_sync_directory, jlog_unlink_at, jlog_write_at)
 from jlog._core.format.format cimport JLOG_NAME_BYTES, JLOG_NONE, jlog_block_header, jlog_segment_header, jlog_segment_name
 from jlog._core.process.operation cimport (
     INGEST, ROLL, DONE, NEEDS_RESERVATION, NEEDS_SEGMENT, Ingest, NewRecords, Operation, Prepared, failed, new_records)
@@ -166,7 +165,7 @@ cdef int give_name(WritingProcess process, Operation *operation, uint64_t first)
         # The file must not come back after a power loss, when its sequences are used for other records. So it is removed as if
         # this process had been killed: now, or by the next holder of the lock.
         complete_takeover(process, operation)
-        close(prepared.fd)
+        close_file(prepared.fd, &prepared.file)
         prepared.fd = -1
         return failed(operation, error, b"rolling")
     return DONE

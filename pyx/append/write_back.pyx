@@ -5,9 +5,8 @@ All of it runs without the interpreter. The steps are those of tools/model.
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from posix.fcntl cimport O_RDWR
-from posix.unistd cimport close
 
-from jlog._core.system.file cimport jlog_open_at, jlog_write_two_at
+from jlog._core.system.file cimport close_descriptor, jlog_write_two_at, open_at
 from jlog._core.format.format cimport (
     JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_KIND_RECORDS, JLOG_NAME_BYTES, JLOG_COMPRESS_BYTES_MIN, jlog_block_header,
     jlog_block_header_valid, jlog_crc32c, jlog_crc32c_shift, jlog_earliest_absolute_us, jlog_load64, jlog_segment_name)
@@ -198,10 +197,10 @@ cdef int write_back_for(WritingProcess process, Operation *operation) noexcept n
         return DAMAGED
     jlog_segment_name(name, slot.segment)
     error = process.descriptors.in_place()
-    operation.closing.fd = -error if error != 0 else jlog_open_at(process.descriptors.directory, name, O_RDWR, 0)
+    operation.closing.fd = -error if error != 0 else open_at(process.descriptors.directory, name, O_RDWR, 0)
     if operation.closing.fd < 0:
         jlog_unlock(&page.write_lock)
         return failed(operation, -operation.closing.fd, b"opening the newest segment")
     error = write_back(process, operation)
-    close(operation.closing.fd)
+    close_descriptor(operation.closing.fd)
     return DONE if error == 0 else failed(operation, error, b"writing a block")

@@ -15,7 +15,7 @@ from libc.string cimport memcmp, memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mlock, mmap, munmap
 
 from jlog._core.system.file cimport (
-    OpenFile, check_error, check_result, jlog_allocate, jlog_close_file, jlog_file_bytes, jlog_read_at, jlog_write_at)
+    OpenFile, check_error, check_result, close_file, jlog_allocate, jlog_file_bytes, jlog_read_at, jlog_write_at)
 from jlog._core.format.format cimport JLOG_NUMBER_MAX, jlog_block_header
 from jlog._core.buffer.page cimport (
     JLOG_BASE_BYTES, JLOG_BOOT_ID_OFFSET, JLOG_CAPACITY_MAX, JLOG_CAPACITY_MIN, JLOG_GENERATION_OFFSET, JLOG_INTENTS_BYTES,
@@ -81,7 +81,7 @@ cdef class Precommit:
         if self.page != NULL:
             munmap(self.page, self.mapped_bytes)
             self.page = NULL
-        jlog_close_file(self.fd, &self.file)
+        close_file(self.fd, &self.file)
         self.fd = -1
 
     cdef int check_layout(self) except -1:

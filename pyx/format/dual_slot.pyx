@@ -13,11 +13,10 @@ from libc.errno cimport EAGAIN, EBADF, EBADMSG, ENOENT, EPROTO, ESPIPE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 from posix.fcntl cimport F_WRLCK, O_NOCTTY, O_NONBLOCK
-from posix.unistd cimport close
 
 from jlog._core.system.file cimport (
-    OpenFile, check_error, check_result, jlog_birth_us, jlog_changed_us, jlog_close_file, jlog_is_file, jlog_open_at,
-    jlog_read_at, jlog_sync_data, jlog_write_at)
+    OpenFile, check_error, check_result, close_descriptor, close_file, is_file, jlog_birth_us, jlog_changed_us, jlog_read_at,
+    jlog_sync_data, jlog_write_at, open_at)
 from jlog._core.format.format cimport (
     JLOG_BOUNDS_MAGIC, JLOG_DUAL_SLOT_STRIDE, JLOG_DUAL_SLOT_UUID_OFFSET, JLOG_FORMAT_VERSION, JLOG_NONE, JLOG_POSITION_MAGIC,
     JLOG_SEGMENT_MAGIC, jlog_bounds, jlog_bounds_valid, jlog_position, jlog_position_valid, jlog_segment_header,
@@ -155,7 +154,7 @@ cdef class BoundsFile:
         self.fd = (<OpenFile> open_file(path, os.O_RDWR if writable else os.O_RDONLY)).detach(&self.file)
 
     def __dealloc__(self):
-        jlog_close_file(self.fd, &self.file)
+        close_file(self.fd, &self.file)
 
     @staticmethod
     def create(path not None, bytes uuid not None, uint64_t reservation_limit, closed, *, uint64_t first_sequence=0,
@@ -172,11 +171,11 @@ cdef class BoundsFile:
         make_file(path, partial(write_new_bounds, (<uint8_t *> &bounds)[:sizeof(bounds)], uuid, path), temporary, sync=sync)
 
     def close(self):
-        jlog_close_file(self.fd, &self.file)
-        self.fd = -1
+        close_file(self.fd, &self.file)
+        self.fd, self.path = -1, str(self.path)  # no descriptor of the directory stays open for it
 
     cdef int check_own(self) except -1:
-        if not jlog_is_file(self.fd, &self.file):
+        if not is_file(self.fd, &self.file):
             raise descriptors_closed(self.path)
         return 0
 
@@ -234,7 +233,7 @@ cdef class BoundsFile:
         EBADMSG if no copy is valid."""
         cdef jlog_bounds bounds
         cdef int found, error = self.lock_file.try_lock(F_WRLCK, BOUNDS_BYTE, 1)
-        if error == 0 and not jlog_is_file(self.fd, &self.file):
+        if error == 0 and not is_file(self.fd, &self.file):
             self.lock_file.unlock(BOUNDS_BYTE, 1)
             return EBADF
         if error != 0:
@@ -351,11 +350,11 @@ def read_positions(int directory, path not None, list names not None, bytes uuid
 
 cdef int find_position(int directory, const char *name, jlog_position *position, const uint8_t *uuid) noexcept nogil:
     """Returns what find_newer_copy() says of this file."""
-    cdef int found, fd = jlog_open_at(directory, name, O_NONBLOCK | O_NOCTTY, 0)
+    cdef int found, fd = open_at(directory, name, O_NONBLOCK | O_NOCTTY, 0)
     if fd < 0:
         return fd
     found = find_newer_copy(fd, position, sizeof(position[0]), JLOG_POSITION_MAGIC, uuid)
-    close(fd)
+    close_descriptor(fd)
     return found
 
 

@@ -17,7 +17,8 @@
 #error "jlog needs a 64-bit little-endian machine"
 #endif
 
-#define JLOG_FORMAT_VERSION 1u
+#define JLOG_FORMAT_VERSION 1u                           /* of all structures but segments */
+#define JLOG_SEGMENT_VERSION 2u
 #define JLOG_NONE UINT64_MAX                             /* stands for no sequence, no segment, no offset */
 #define JLOG_NUMBER_MAX (1ull << 62)                     /* greatest sequence, end and offset: sums of them cannot wrap */
 
@@ -42,6 +43,7 @@ enum { JLOG_CODEC_NONE = 0, JLOG_CODEC_LZ4 = 1 };
 enum {
     JLOG_BLOCK_HAS_STATE = 1,                            /* the block has state records */
     JLOG_BLOCK_EARLIEST = 0x7E,                          /* a number n, see jlog_block_earliest_us; 0: nothing is stated */
+    JLOG_BLOCK_FLAGS = JLOG_BLOCK_HAS_STATE | JLOG_BLOCK_EARLIEST,
 };
 
 struct jlog_segment_header {
@@ -291,7 +293,7 @@ static inline int jlog_block_numbers_valid(const struct jlog_block_header *heade
 static inline int jlog_block_header_valid(const struct jlog_block_header *header, const uint8_t uuid[16],
                                           uint64_t segment, uint64_t offset)
 {
-    if (header->magic != JLOG_BLOCK_MAGIC || header->flags & ~(JLOG_BLOCK_HAS_STATE | JLOG_BLOCK_EARLIEST))
+    if (header->magic != JLOG_BLOCK_MAGIC || header->flags & ~JLOG_BLOCK_FLAGS)
         return 0;
     if (header->kind != (offset == JLOG_FIRST_BLOCK ? JLOG_KIND_STATE : JLOG_KIND_RECORDS))
         return 0;
@@ -300,4 +302,16 @@ static inline int jlog_block_header_valid(const struct jlog_block_header *header
     if (!jlog_block_numbers_valid(header, offset))
         return 0;
     return header->header_crc == jlog_block_header_crc(header, uuid, segment, offset);
+}
+
+/* Returns whether this is the header of a block at this place that only a later version can read. */
+static inline int jlog_block_is_later(const struct jlog_block_header *header, const uint8_t uuid[16], uint64_t segment,
+                                      uint64_t offset)
+{
+    const int is_known = (header->kind == JLOG_KIND_RECORDS || header->kind == JLOG_KIND_STATE) &&
+                         (header->codec == JLOG_CODEC_NONE || header->codec == JLOG_CODEC_LZ4) &&
+                         !(header->flags & ~JLOG_BLOCK_FLAGS);
+
+    return header->magic == JLOG_BLOCK_MAGIC && !is_known &&
+           header->header_crc == jlog_block_header_crc(header, uuid, segment, offset);
 }

@@ -11,6 +11,7 @@ cdef extern from "format/checksum.h" nogil:
 cdef extern from "format/format.h" nogil:
     enum:
         JLOG_FORMAT_VERSION
+        JLOG_SEGMENT_VERSION
         JLOG_STATE_BYTES_MAX
         JLOG_DUAL_SLOT_STRIDE
         JLOG_DUAL_SLOT_UUID_OFFSET

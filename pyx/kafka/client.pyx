@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free
 
 from jlog._core.kafka.library cimport (
     JLOG_RDKAFKA_INVALID_ARG, jlog_rdkafka_load, jlog_rdkafka_metadata, rd_kafka_conf_t, rd_kafka_t, rd_kafka_topic_t)
-from jlog._core.system.lock cimport process_token
+from jlog._core.system.file cimport process_token
 
 Note = namedtuple("Note", "code level facility text")
 Note.__doc__ = """An error that the client reports outside its calls; or a line of its log, with code 0 and syslog's level."""

@@ -6,10 +6,10 @@ Everything here runs without the interpreter, except the making of the class.
 from libc.errno cimport ESTALE
 from libc.stdint cimport uint64_t
 from libc.string cimport memmove
-from posix.fcntl cimport F_DUPFD_CLOEXEC, O_RDWR, fcntl
+from posix.fcntl cimport O_RDWR
 
 from jlog._core.system.file cimport (
-    JLOG_LOWEST_DESCRIPTOR, jlog_close_file, jlog_has_no_name, jlog_identify, jlog_inode_at, jlog_is_file, jlog_open_at)
+    close_file, duplicate, identify, is_file, jlog_has_no_name, jlog_inode_at, open_at)
 from jlog._core.format.format cimport JLOG_NAME_BYTES, JLOG_NONE, jlog_segment_name
 from jlog._core.buffer.page cimport jlog_page
 from jlog._core.system.atomic cimport jlog_load_acquire
@@ -56,7 +56,7 @@ cdef class Descriptors:
         if fd < 0:
             return fd
         jlog_segment_name(name, segment)
-        fd = jlog_open_at(self.directory, name, O_RDWR, 0)
+        fd = open_at(self.directory, name, O_RDWR, 0)
         if fd >= 0:
             self.take(segment, fd, doubtful_now(self.buffer.page, 0))
         return fd
@@ -71,38 +71,38 @@ cdef class Descriptors:
     cdef bint is_current(self, const Descriptor *found) noexcept nogil:
         """Returns whether it still is the descriptor of its file, and this file certainly still has the segment's name: no
         other file has taken it since."""
-        return found.incarnation == jlog_load_acquire(&self.buffer.page.incarnation) and jlog_is_file(found.fd, &found.file)
+        return found.incarnation == jlog_load_acquire(&self.buffer.page.incarnation) and is_file(found.fd, &found.file)
 
     cdef void take(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil:
         """Makes this the descriptor of the open segment. The one before is kept until its segment is synced, because Linux
         reports a failed write-back through descriptors that were open when it happened."""
         jlog_leaf_lock()
         if self.open.segment == segment:  # it belongs to a replaced file, whose content was synced
-            jlog_close_file(self.open.fd, &self.open.file)
+            close_file(self.open.fd, &self.open.file)
         elif self.open.fd >= 0:
             if self.retained_count == RETAINED_MAX:
-                jlog_close_file(self.retained[0].fd, &self.retained[0].file)
+                close_file(self.retained[0].fd, &self.retained[0].file)
                 self.retained_count -= 1
                 memmove(self.retained, self.retained + 1, self.retained_count * sizeof(Descriptor))
             self.retained[self.retained_count] = self.open
             self.retained_count += 1
         self.open.segment, self.open.fd, self.open.doubtful = segment, fd, doubtful
         self.open.incarnation = self.buffer.page.incarnation
-        jlog_identify(fd, &self.open.file)
+        identify(fd, &self.open.file)
         jlog_leaf_unlock()
 
     cdef int borrow(self, uint64_t segment, uint64_t *doubtful) noexcept nogil:
-        """Returns a duplicate of the kept descriptor, which reports the same failed write-backs; -1 if none is kept."""
+        """Returns a duplicate of the kept descriptor, which reports the same failed write-backs; below 0 if none is kept."""
         cdef Descriptor *found = NULL
         cdef int i, fd = -1
         jlog_leaf_lock()
         if self.open.segment == segment and self.is_current(&self.open):
             found = &self.open
         for i in range(self.retained_count):
-            if self.retained[i].segment == segment and jlog_is_file(self.retained[i].fd, &self.retained[i].file):
+            if self.retained[i].segment == segment and is_file(self.retained[i].fd, &self.retained[i].file):
                 found = &self.retained[i]
         if found != NULL:
-            fd, doubtful[0] = fcntl(found.fd, F_DUPFD_CLOEXEC, JLOG_LOWEST_DESCRIPTOR), found.doubtful
+            fd, doubtful[0] = duplicate(found.fd), found.doubtful
         jlog_leaf_unlock()
         return fd
 
@@ -112,12 +112,12 @@ cdef class Descriptors:
         cdef int i, kept = 0
         jlog_leaf_lock()
         if self.open.fd >= 0 and (self.open.segment < segment or (removed and not self.is_current(&self.open))):
-            jlog_close_file(self.open.fd, &self.open.file)
+            close_file(self.open.fd, &self.open.file)
             self.open.segment, self.open.fd = JLOG_NONE, -1
         for i in range(self.retained_count):
             if self.retained[i].segment < segment or (removed and (
-                    jlog_has_no_name(self.retained[i].fd) or not jlog_is_file(self.retained[i].fd, &self.retained[i].file))):
-                jlog_close_file(self.retained[i].fd, &self.retained[i].file)
+                    jlog_has_no_name(self.retained[i].fd) or not is_file(self.retained[i].fd, &self.retained[i].file))):
+                close_file(self.retained[i].fd, &self.retained[i].file)
             else:
                 self.retained[kept] = self.retained[i]
                 kept += 1

@@ -12,6 +12,8 @@ from jlog._core.system.atomic cimport jlog_futex_wait
 from jlog._core.system.clock cimport CLOCK_MONOTONIC, jlog_clock_us
 from jlog._core.buffer.wake cimport WakeWord, wake_word
 
+from jlog.system.threads import sleeps_beside_greenlets
+
 cdef enum:
     SPIN_TURNS = 20  # about 10 us: a busy writer's next record comes sooner than a sleep would end
     FED_TURNS = 100  # about 50 us, after a record that came within FED_US
@@ -60,9 +62,10 @@ cdef bint wait_in_use(Cursor cursor, Deadline deadline) except -1:
             return False
         if turn <= spin_turns:
             continue
-        with nogil:
-            jlog_futex_wait(wake.word if told else NULL, counter, slice_us)
-        PyErr_CheckSignals()
+        if not sleeps_beside_greenlets(min(slice_us, poll_us) / 1e6):
+            with nogil:
+                jlog_futex_wait(wake.word if told else NULL, counter, slice_us)
+            PyErr_CheckSignals()
         poll_us = min(poll_us * 2, POLL_MAX_US)
 
 
@@ -133,9 +136,10 @@ cdef class FollowIterator:
 
     cdef int sleep(self, double seconds) except -1:
         cdef int64_t duration_us = <int64_t> (seconds * 1e6)
-        with nogil:
-            jlog_futex_wait(NULL, 0, duration_us)
-        PyErr_CheckSignals()
+        if not sleeps_beside_greenlets(seconds):
+            with nogil:
+                jlog_futex_wait(NULL, 0, duration_us)
+            PyErr_CheckSignals()
         self.cursor.check_open()
         return 0
 

@@ -21,6 +21,7 @@ cdef class JournalEnd:
     cdef object looked_at  # identity of the files from which the end was computed last
 
     cdef void release(self) noexcept
+    cdef object read_bounds(self)
     cdef JournalEnd another(self)
     cdef const jlog_slot *written(self) noexcept
     cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept

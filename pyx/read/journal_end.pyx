@@ -14,7 +14,7 @@ from jlog._core.buffer.precommit cimport PAGE_OF_ANOTHER_BOOT, PAGE_VALID, Preco
 from jlog._core.recover.abandoned_buffer import stored_bodies
 from jlog._core.recover.scan import scan
 from jlog._core.segments.segment import list_segments, segment_name, walk_body
-from jlog.errors import CorruptJournal
+from jlog.errors import CorruptJournal, JournalClosed
 from jlog.system.files import file_in, name_error, stat_file
 
 
@@ -48,10 +48,14 @@ cdef class JournalEnd:
                     raise
 
     cdef void release(self) noexcept:
-        """Lets go of the buffer and of the directory, for a reader that closes."""
-        self.precommit = None
+        """Lets go of all files and of the directory, for a reader that closes."""
+        self.precommit = self.bounds_file = None
         self.path = str(self.path)
-        (<BoundsFile> self.bounds_file).path = str((<BoundsFile> self.bounds_file).path)
+
+    cdef object read_bounds(self):
+        if self.bounds_file is None:
+            raise JournalClosed(f"{self.path}: this object is closed; open a new one")
+        return self.bounds_file.read()
 
     cdef JournalEnd another(self):
         """Returns a second object of the same journal, which notes the end for itself."""
@@ -74,7 +78,7 @@ cdef class JournalEnd:
     cdef uint64_t first_retained(self) except? -1:
         """Sequence of the oldest retained record. Raises CorruptJournal if it is beyond the journal's end."""
         cdef JournalEnd now
-        cdef uint64_t first = self.bounds_file.read().first_sequence
+        cdef uint64_t first = self.read_bounds().first_sequence
         if first > self.now.slot.first_sequence:
             now = self.another()
             now.note()
@@ -171,7 +175,7 @@ cdef class JournalEnd:
             file_in(self.path, "."), newest, file_in(self.path, "bounds")))]
         if not self.live and looked_at == self.looked_at:
             return  # nothing has changed since the last call: a follower calls again and again
-        end = scan(self.path, self.uuid, self.bounds_file.read())
+        end = scan(self.path, self.uuid, self.read_bounds())
         offset, sequence, bodies = end.offset, end.sequence, []
         if self.precommit is not None:
             try:

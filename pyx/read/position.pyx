@@ -13,7 +13,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint64_t
 
 from jlog._core.read.blocks cimport closed_error
-from jlog._core.system.lock cimport process_token
+from jlog._core.system.file cimport process_token
 
 from jlog.errors import JournalError
 

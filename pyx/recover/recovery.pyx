@@ -10,8 +10,10 @@ import os
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.format.format cimport JLOG_RESERVATION_STRIDE, JLOG_NUMBER_MAX, jlog_block_header, jlog_load64
-from jlog._core.system.file cimport OpenFile, check_error, jlog_sync_data, jlog_write_at
+from jlog._core.format.format cimport (
+    JLOG_NUMBER_MAX, JLOG_RESERVATION_STRIDE, JLOG_SEGMENT_VERSION, jlog_block_header, jlog_load64, jlog_segment_header,
+    jlog_structure_crc)
+from jlog._core.system.file cimport OpenFile, check_error, check_result, jlog_read_at, jlog_sync_data, jlog_write_at
 from jlog._core.system.lock cimport Deadline
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_READY, JLOG_PAGE_RECOVERING, JLOG_PAGE_STATE_OFFSET, jlog_page
 from jlog._core.buffer.publish cimport jlog_rotate
@@ -235,3 +237,19 @@ def write_blocks(SegmentFile file not None, uint64_t end, int fd, uint64_t durab
             _write_block(file, fd)
     if file.walk.offset < end:
         raise CorruptJournal(file.path, file.walk.offset, block_problem(file.walk.status).decode())
+
+
+def state_version(directory, uint64_t segment, bytes uuid not None) -> None:
+    """Stores this version in the header of the open segment if an earlier version has begun it, since blocks of this version
+    will follow. A damaged header stays as it is. Called while no other process writes."""
+    cdef jlog_segment_header header
+    path = file_in(directory, segment_name(segment))
+    cdef OpenFile opened = open_file(path, os.O_RDWR)
+    cdef int64_t got = check_result(jlog_read_at(opened.fd, &header, sizeof(header), 0), path)
+    if got != sizeof(header) or header.version >= JLOG_SEGMENT_VERSION or header.uuid[:16] != uuid \
+            or header.crc != jlog_structure_crc(&header, sizeof(header)):
+        return
+    header.version = JLOG_SEGMENT_VERSION
+    header.crc = jlog_structure_crc(&header, sizeof(header))
+    check_error(jlog_write_at(opened.fd, &header.version, sizeof(header.version) + sizeof(header.crc),
+                              <uint8_t *> &header.version - <uint8_t *> &header), path)

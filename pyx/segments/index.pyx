@@ -10,9 +10,8 @@ from libc.string cimport memcmp, memcpy, memset
 from jlog._core.format.format cimport (
     JLOG_FORMAT_VERSION, JLOG_INDEX_EVERY_BYTES, JLOG_INDEX_MAGIC, JLOG_KIND_RECORDS, jlog_block_earliest_us,
     jlog_index_entries, jlog_index_entry, jlog_index_header, jlog_segment_header, jlog_structure_crc)
-from jlog._core.segments.segment cimport SegmentFile
+from jlog._core.segments.segment cimport SegmentFile, check_walk
 from jlog._core.segments.walk cimport JLOG_BLOCK_VALID, jlog_block_walk, jlog_next_block
-from jlog._core.system.file cimport check_error
 
 from jlog._core.segments.segment import index_name, segment_name
 from jlog.errors import JournalError, UnsupportedFormat
@@ -87,7 +86,7 @@ def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
                         earliest_us = jlog_block_earliest_us(&walk.header)
                         entries[count - 1].earliest_us = min(entries[count - 1].earliest_us, earliest_us)
             grown = grown and append_entry(&entries, &count, &room, sequence, walk.offset, latest_us)
-        check_error(walk.error, file.path)
+        check_walk(walk, file.path)
         if not grown:
             raise MemoryError
         for i in range(count - 1, 0, -1):

@@ -5,6 +5,7 @@ from jlog._core.segments.walk cimport jlog_block_walk
 from jlog._core.system.file cimport jlog_identity
 
 cdef const char *block_problem(int status) noexcept nogil
+cdef int check_walk(const jlog_block_walk *walk, path) except -1
 cdef bytes body_of(path, uint64_t offset, const jlog_block_header *header, const uint8_t *stored)
 cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, uint64_t epoch, uint64_t first_sequence,
                              uint64_t previous_segment, uint64_t previous_end_offset,

@@ -9,14 +9,14 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from jlog._core.system.file cimport OpenFile, check_error, check_result, jlog_close_file, jlog_file_bytes, jlog_read_at
+from jlog._core.system.file cimport OpenFile, check_error, check_result, close_file, jlog_file_bytes, jlog_read_at
 from jlog._core.format.format cimport (
-    JLOG_BLOCK_HAS_STATE, JLOG_BLOCK_MAGIC, JLOG_CODEC_LZ4, JLOG_FORMAT_VERSION, JLOG_KIND_STATE, JLOG_NONE, JLOG_NUMBER_MAX,
-    JLOG_SEGMENT_MAGIC, jlog_block_header, jlog_block_header_valid, jlog_crc32c, jlog_decode_record, jlog_is_state, jlog_record,
-    jlog_segment_header, jlog_segment_header_valid, jlog_structure_crc, jlog_walk, jlog_walk_records)
+    JLOG_BLOCK_HAS_STATE, JLOG_BLOCK_MAGIC, JLOG_CODEC_LZ4, JLOG_KIND_STATE, JLOG_NONE, JLOG_NUMBER_MAX, JLOG_SEGMENT_MAGIC,
+    JLOG_SEGMENT_VERSION, jlog_block_header, jlog_block_header_valid, jlog_crc32c, jlog_decode_record, jlog_is_state,
+    jlog_record, jlog_segment_header, jlog_segment_header_valid, jlog_structure_crc, jlog_walk, jlog_walk_records)
 from jlog._core.segments.walk cimport (
-    JLOG_BLOCK_BAD_BODY, JLOG_BLOCK_BAD_HEADER, JLOG_BLOCK_NONE, JLOG_BLOCK_VALID, jlog_begin_walk, jlog_next_block,
-    jlog_read_block_header)
+    JLOG_BLOCK_BAD_BODY, JLOG_BLOCK_BAD_HEADER, JLOG_BLOCK_NONE, JLOG_BLOCK_VALID, JLOG_LATER, jlog_begin_walk, jlog_block_walk,
+    jlog_next_block, jlog_read_block_header)
 from jlog._core.system.clock cimport CLOCK_REALTIME, jlog_clock_us
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
@@ -89,6 +89,18 @@ cdef const char *block_problem(int status) noexcept nogil:
     return b"the block cannot be read"
 
 
+cdef later_block(path, uint64_t offset):
+    return UnsupportedFormat(f"{path}: the block at offset {offset} has a form that a later version of pyjlog has written: "
+                             "upgrade pyjlog")
+
+
+cdef int check_walk(const jlog_block_walk *walk, path) except -1:
+    """Raises the error that has ended the walk, if one has."""
+    if walk.error == JLOG_LATER:
+        raise later_block(path, walk.offset)
+    return check_error(walk.error, path)
+
+
 cdef bytes body_of(path, uint64_t offset, const jlog_block_header *header, const uint8_t *stored):
     """Returns the records of the block at this offset, decompressed. Raises CorruptJournal unless they are what was stored."""
     cdef bytes raw = stored[:header.stored_bytes]
@@ -107,7 +119,7 @@ cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, u
                              uint64_t previous_end_sequence, uint64_t replacements) noexcept nogil:
     memset(header, 0, sizeof(header[0]))
     memcpy(header.magic, JLOG_SEGMENT_MAGIC, 8)
-    header.version = JLOG_FORMAT_VERSION
+    header.version = JLOG_SEGMENT_VERSION
     memcpy(header.uuid, uuid, 16)
     header.epoch = epoch
     header.first_sequence = first_sequence
@@ -143,9 +155,9 @@ cdef class SegmentFile:
             raise CorruptJournal(self.path, 0, "the segment's header is missing")
         if header.crc != jlog_structure_crc(&header, sizeof(header)):
             raise CorruptJournal(self.path, 0, "the segment's header fails its checksum")
-        if header.version > JLOG_FORMAT_VERSION:
+        if header.version > JLOG_SEGMENT_VERSION:
             raise UnsupportedFormat(f"{self.path} has format version {header.version}, this jlog reads up to "
-                                    f"{JLOG_FORMAT_VERSION}: upgrade pyjlog")
+                                    f"{JLOG_SEGMENT_VERSION}: upgrade pyjlog")
         if memcmp(header.uuid, self.uuid, 16) != 0:
             raise CorruptJournal(self.path, 0, "the segment belongs to another journal")
         if header.first_sequence != segment:
@@ -161,11 +173,11 @@ cdef class SegmentFile:
         self.replacements = header.replacements
 
     def __dealloc__(self):
-        jlog_close_file(self.fd, &self.file)
+        close_file(self.fd, &self.file)
         free(self.walk.body)
 
     def close(self):
-        jlog_close_file(self.fd, &self.file)
+        close_file(self.fd, &self.file)
         self.fd = -1
 
     def fileno(self) -> int:
@@ -189,7 +201,7 @@ cdef class SegmentFile:
         cdef bint found
         with nogil:
             found = jlog_next_block(&self.walk)
-        check_error(self.walk.error, self.path)
+        check_walk(&self.walk, self.path)
         return found
 
     cdef object _block(self):
@@ -322,6 +334,8 @@ cdef class ReadAhead:
                 problem[0] = b"the file ends within the block"
                 return NULL
         status = jlog_read_block_header(file.fd, file.uuid, file.segment, offset, &found, &error)
+        if error == JLOG_LATER:
+            raise later_block(file.path, offset)
         if status == JLOG_BLOCK_VALID:
             problem[0] = b"the block cannot be read as a whole"
         elif status < 0 and open_offset != JLOG_NONE:

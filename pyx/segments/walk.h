@@ -13,9 +13,11 @@ enum {
     JLOG_BLOCK_NONE = 0,                                 /* the file ends here, or only zeros follow the place */
     JLOG_BLOCK_BAD_HEADER = -1,
     JLOG_BLOCK_BAD_BODY = -2,
-    JLOG_BLOCK_UNREADABLE = -3,                          /* the system call failed: `error` holds the errno */
+    JLOG_BLOCK_UNREADABLE = -3,                          /* `error` holds the errno of the system call; JLOG_LATER: a block of
+                                                            a later version */
 };
 
+#define JLOG_LATER EPROTO
 #define JLOG_PIECE_BYTES ((size_t)16 << 10)              /* jlog_check_block reads so much at once; it fits on any stack */
 
 /* Returns the offset after a block that begins at `offset`. */
@@ -36,6 +38,10 @@ static int jlog_read_block_header(int fd, const uint8_t uuid[16], uint64_t segme
     }
     if (got == (int64_t)sizeof *header && jlog_block_header_valid(header, uuid, segment, offset))
         return JLOG_BLOCK_VALID;
+    if (got == (int64_t)sizeof *header && jlog_block_is_later(header, uuid, segment, offset)) {
+        *error = JLOG_LATER;
+        return JLOG_BLOCK_UNREADABLE;
+    }
     for (int64_t i = 0; i < got; i++)
         if (((const uint8_t *)header)[i] != 0)
             return JLOG_BLOCK_BAD_HEADER;

@@ -12,6 +12,7 @@ cdef extern from "segments/walk.h" nogil:
         JLOG_BLOCK_BAD_HEADER
         JLOG_BLOCK_BAD_BODY
         JLOG_BLOCK_UNREADABLE
+        JLOG_LATER
 
     struct jlog_block_walk:
         uint64_t next

@@ -1,5 +1,5 @@
 /* System calls on files as the core needs them: whole transfers, an errno as the result, and a failpoint before each call.
- * Nothing here needs the interpreter. The rules of jlog/system/files.py for opening and creating files hold here too. */
+ * Nothing here needs the interpreter. file.pyx opens and closes files, and has the list of those that are open. */
 #pragma once
 
 #ifndef _GNU_SOURCE
@@ -22,7 +22,6 @@
 #include "system/failpoint.h"
 
 #define JLOG_RENAME_NOREPLACE 1u
-#define JLOG_LOWEST_DESCRIPTOR 3 /* printing writes to those below, even in a process that was started with them closed */
 #define JLOG_INTERRUPTIONS_MAX 20
 
 /* Returns the number of bytes read, fewer only at the end of the file; or -errno. */
@@ -113,34 +112,6 @@ static inline int jlog_sync_directory(int fd)
     return fsync(fd) == 0 ? 0 : errno;
 }
 
-/* Moves a descriptor above those of standard input, output and error. Returns the descriptor to use from now on, or -errno;
- * a negative `fd` is returned as it is. */
-static inline int jlog_above_standard(int fd)
-{
-    int other, error;
-
-    if (fd < 0 || fd >= JLOG_LOWEST_DESCRIPTOR)
-        return fd;
-    other = fcntl(fd, F_DUPFD_CLOEXEC, JLOG_LOWEST_DESCRIPTOR);
-    error = errno;
-    close(fd);
-    return other < 0 ? -error : other;
-}
-
-/* Returns the descriptor, or -errno: ELOOP for a symbolic link, because no file of a journal is one. */
-static inline int jlog_open_at(int directory, const char *name, int flags, unsigned mode)
-{
-    const int failure = JLOG_FAILPOINT("file.open");
-    int fd;
-
-    if (failure != 0)
-        return -failure;
-    do
-        fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
-    while (fd < 0 && errno == EINTR);
-    return fd < 0 ? -errno : jlog_above_standard(fd);
-}
-
 /* Gives a file the directory's owner, its group and its permissions to read and write, as far as this user may. */
 static inline void jlog_share(int fd, int directory)
 {
@@ -157,19 +128,6 @@ static inline void jlog_share(int fd, int directory)
         return; /* another user's file: it was shared when it was created */
     if ((found.st_mode & 07777) != mode)
         (void)fchmod(fd, mode);
-}
-
-/* Creates a file with the directory's permissions, for reading and writing. Returns the descriptor or -errno. A file that a
- * killed process has left under this name is removed first; of a link, the link itself and not its target. */
-static inline int jlog_create_at(int directory, const char *name)
-{
-    int fd;
-
-    (void)unlinkat(directory, name, 0);
-    fd = jlog_open_at(directory, name, O_RDWR | O_CREAT | O_EXCL, 0666);
-    if (fd >= 0)
-        jlog_share(fd, directory);
-    return fd;
 }
 
 static inline int jlog_unlink_at(int directory, const char *name)
@@ -222,38 +180,6 @@ static inline int jlog_inode_at(int directory, const char *name, uint64_t *inode
         return errno;
     *inode = (uint64_t)found.st_ino;
     return 0;
-}
-
-/* A file, whatever descriptors and names it has. */
-struct jlog_identity {
-    uint64_t device, inode;
-};
-
-/* Returns 0 or an errno. */
-static inline int jlog_identify(int fd, struct jlog_identity *found)
-{
-    struct stat status;
-
-    if (fstat(fd, &status) != 0)
-        return errno;
-    found->device = (uint64_t)status.st_dev;
-    found->inode = (uint64_t)status.st_ino;
-    return 0;
-}
-
-/* Returns whether the descriptor still is that of this file. A program may close every descriptor that it finds, as daemons do
- * at their start, and open files of its own under the same numbers: nothing may be written there. */
-static inline int jlog_is_file(int fd, const struct jlog_identity *file)
-{
-    struct jlog_identity found;
-
-    return fd >= 0 && jlog_identify(fd, &found) == 0 && found.device == file->device && found.inode == file->inode;
-}
-
-static inline void jlog_close_file(int fd, const struct jlog_identity *file)
-{
-    if (jlog_is_file(fd, file))
-        close(fd);
 }
 
 static inline uint64_t jlog_inode(int fd)

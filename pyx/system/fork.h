@@ -1,6 +1,7 @@
-/* Keeps a child process from inheriting locks. Parent and child share the locks of an open file description, and an unlock in
- * the child would free the parent's. So a child closes those descriptors at once and unlocks nothing. Objects of the parent
- * learn from the token that they are in a child. Only lock.pyx includes this file, because it holds the process's state. */
+/* The list of the descriptors that this process has of journals' files. A child of a fork closes all of them at once, and unlocks
+ * nothing: parent and child share the locks of an open file description, so that an unlock in the child would free the parent's;
+ * and a descriptor that the child kept would keep the blocks of a segment that is removed later. Objects of the parent learn
+ * from the token that they are in a child. Only file.pyx includes this file, because it holds the process's state. */
 #pragma once
 
 #ifndef _GNU_SOURCE
@@ -11,33 +12,66 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "system/file.h"
-
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
+
+#define JLOG_LOWEST_DESCRIPTOR 3 /* printing writes to those below, even in a process that was started with them closed */
+
+/* A file, whatever descriptors and names it has; and the ticket of one opening of it. A child may open the same file under the
+ * same number, so that only the ticket tells its descriptor from the one of its parent that it has closed. */
+struct jlog_identity {
+    uint64_t device, inode, ticket;
+};
 
 static struct {
     pthread_mutex_t mutex;
     uint64_t *token;                                     /* reads 0 in every child until it opens a journal itself */
     uint64_t tokens;                                     /* tokens given out so far, by this process and its ancestors */
-    int *descriptors;                                    /* to be closed in a child */
-    size_t count, room;
+    uint64_t tickets;                                    /* likewise */
+    struct jlog_identity *files;                         /* by descriptor; ticket 0: it is not one of ours */
+    size_t room;
 } jlog_process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* Finds out what file a descriptor has, without its ticket. Returns 0 or an errno. */
+static int jlog_look_at(int fd, struct jlog_identity *found)
+{
+    struct stat status;
+
+    if (fstat(fd, &status) != 0)
+        return errno;
+    found->device = (uint64_t)status.st_dev;
+    found->inode = (uint64_t)status.st_ino;
+    return 0;
+}
+
+/* Returns whether the descriptor still is the one that was opened with this identity. A program may close every descriptor that
+ * it finds, as daemons do at their start, and open files of its own under the same numbers: nothing may be written there. Under
+ * the mutex, or in a child. */
+static int jlog_is_listed(int fd, const struct jlog_identity *file)
+{
+    struct jlog_identity found;
+
+    return fd >= 0 && (size_t)fd < jlog_process.room && file->ticket != 0 && jlog_process.files[fd].ticket == file->ticket &&
+           jlog_look_at(fd, &found) == 0 && found.device == file->device && found.inode == file->inode;
+}
 
 static void jlog_before_fork(void) { pthread_mutex_lock(&jlog_process.mutex); }
 static void jlog_fork_in_parent(void) { pthread_mutex_unlock(&jlog_process.mutex); }
 
 static void jlog_fork_in_child(void)
 {
-    for (size_t i = 0; i < jlog_process.count; i++)
-        close(jlog_process.descriptors[i]);
-    jlog_process.count = 0;
+    for (size_t fd = 0; fd < jlog_process.room; fd++) {
+        if (jlog_is_listed((int)fd, &jlog_process.files[fd]))
+            close((int)fd);
+        jlog_process.files[fd].ticket = 0;
+    }
     *jlog_process.token = 0; /* a kernel before 4.14 has not wiped it */
     pthread_mutex_unlock(&jlog_process.mutex);
 }
@@ -63,68 +97,104 @@ static const uint64_t *jlog_process_token(void)
     return jlog_process.token;
 }
 
-/* Makes room in the list for one descriptor more. Under the mutex. Returns 0 or ENOMEM. */
-static int jlog_make_room(void)
+/* Puts a descriptor on the list. Under the mutex. Returns 0 or an errno. */
+static int jlog_list(int fd)
 {
-    const size_t room = jlog_process.room * 2 + 16;
-    int *larger;
+    struct jlog_identity *file;
 
-    if (jlog_process.count < jlog_process.room)
-        return 0;
-    larger = realloc(jlog_process.descriptors, room * sizeof *larger);
-    if (larger == NULL)
-        return ENOMEM;
-    jlog_process.descriptors = larger;
-    jlog_process.room = room;
-    return 0;
+    if ((size_t)fd >= jlog_process.room) {
+        const size_t room = (size_t)fd * 2 + 16;
+        struct jlog_identity *larger = realloc(jlog_process.files, room * sizeof *larger);
+
+        if (larger == NULL)
+            return ENOMEM;
+        memset(larger + jlog_process.room, 0, (room - jlog_process.room) * sizeof *larger);
+        jlog_process.files = larger;
+        jlog_process.room = room;
+    }
+    file = &jlog_process.files[fd];
+    file->ticket = ++jlog_process.tickets;
+    return jlog_look_at(fd, file);
 }
 
-/* Opens a regular file, or with O_DIRECTORY a directory, relative to `directory` as openat() does, never a symbolic link, and
- * adds the descriptor to the list that a child closes. A fork waits for the mutex, so it sees both steps or none: no child ever
- * keeps the descriptor, and its locks are free once this process dies. Called without the GIL, because a thread that forks
- * keeps the GIL while it waits. Returns the descriptor, which is above those of standard input, output and error, or -errno:
- * EISDIR for everything else that is not a regular file. O_NONBLOCK keeps the opening of a pipe from waiting. */
-static int jlog_open_for_locks(int directory, const char *path, int flags, unsigned mode)
+/* Takes a descriptor off the list. Under the mutex. */
+static void jlog_unlist(int fd)
 {
-    struct stat found;
-    int fd = -1, error;
+    if (fd >= 0 && (size_t)fd < jlog_process.room)
+        jlog_process.files[fd].ticket = 0;
+}
 
-    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+/* Opens a file as openat() does, or with `name` NULL duplicates the descriptor `from`, and puts the new descriptor on the list.
+ * A fork waits for the mutex, so it sees both steps or none: no child ever keeps the descriptor, and its locks are free once
+ * this process dies. Called without the GIL, because a thread that forks keeps the GIL while it waits. Returns the descriptor,
+ * which is above those of standard input, output and error, or -errno. */
+static int jlog_open_listed(int from, const char *name, int flags, unsigned mode)
+{
+    int fd, error;
+
     pthread_mutex_lock(&jlog_process.mutex);
-    error = jlog_make_room();
-    while (error == 0 && (fd = openat(directory, path, flags, (mode_t)mode)) < 0 && errno == EINTR)
-        ;
-    if (error == 0 && fd < 0)
-        error = errno;
-    if (error == 0) {
-        fd = jlog_above_standard(fd);
-        error = fd < 0 ? -fd : 0;
-    }
-    if (error == 0 && (fstat(fd, &found) != 0 || !(S_ISREG(found.st_mode) || flags & O_DIRECTORY))) {
-        error = EISDIR;
-        close(fd);
+    fd = name != NULL ? openat(from, name, flags | O_CLOEXEC, (mode_t)mode)
+                      : fcntl(from, F_DUPFD_CLOEXEC, JLOG_LOWEST_DESCRIPTOR);
+    error = fd < 0 ? errno : 0;
+    if (fd >= 0 && fd < JLOG_LOWEST_DESCRIPTOR) {
+        const int low = fd;
+
+        fd = fcntl(low, F_DUPFD_CLOEXEC, JLOG_LOWEST_DESCRIPTOR);
+        error = fd < 0 ? errno : 0;
+        close(low);
     }
     if (error == 0)
-        jlog_process.descriptors[jlog_process.count++] = fd;
+        error = jlog_list(fd);
+    if (error != 0 && fd >= 0) {
+        jlog_unlist(fd);
+        close(fd);
+    }
     pthread_mutex_unlock(&jlog_process.mutex);
     return error == 0 ? fd : -error;
 }
 
-/* Closes the descriptor, if it still is that of this file, and takes it off the list; a fork sees both or none. Its locks are
- * released first: a child that was forked a moment ago may not have closed its copy yet, and until then the locks would stay. */
-static void jlog_close_now(int fd, const struct jlog_identity *file)
+/* Finds out what a descriptor on the list is. Returns 0 or an errno. */
+static int jlog_identify(int fd, struct jlog_identity *found)
 {
-    struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    int error = EBADF;
 
     pthread_mutex_lock(&jlog_process.mutex);
-    for (size_t i = 0; i < jlog_process.count; i++)
-        if (jlog_process.descriptors[i] == fd) {
-            jlog_process.descriptors[i] = jlog_process.descriptors[--jlog_process.count];
-            break;
-        }
-    if (jlog_is_file(fd, file)) {
-        fcntl(fd, F_OFD_SETLK, &all);
+    if (fd >= 0 && (size_t)fd < jlog_process.room) {
+        error = jlog_look_at(fd, found);
+        found->ticket = jlog_process.files[fd].ticket;
+    }
+    pthread_mutex_unlock(&jlog_process.mutex);
+    return error;
+}
+
+static int jlog_is_file(int fd, const struct jlog_identity *file)
+{
+    int is_file;
+
+    pthread_mutex_lock(&jlog_process.mutex);
+    is_file = jlog_is_listed(fd, file);
+    pthread_mutex_unlock(&jlog_process.mutex);
+    return is_file;
+}
+
+/* Closes the descriptor, if it still is the one that was opened with this identity; a fork sees it open and listed, or neither. */
+static void jlog_close_file(int fd, const struct jlog_identity *file)
+{
+    pthread_mutex_lock(&jlog_process.mutex);
+    if (jlog_is_listed(fd, file)) {
+        jlog_unlist(fd);
         close(fd);
     }
+    pthread_mutex_unlock(&jlog_process.mutex);
+}
+
+/* Takes the descriptor off the list, for an owner that closes it itself; with `closes` closes it too. Only for the call that
+ * has opened it. */
+static void jlog_drop(int fd, int closes)
+{
+    pthread_mutex_lock(&jlog_process.mutex);
+    jlog_unlist(fd);
+    if (closes)
+        close(fd);
     pthread_mutex_unlock(&jlog_process.mutex);
 }

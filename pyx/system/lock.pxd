@@ -75,5 +75,3 @@ cdef class DirectoryLock:
 
     cpdef close(self)
     cdef int take(self, int kind) except -1
-
-cdef const uint64_t *process_token() noexcept

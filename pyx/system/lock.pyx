@@ -4,7 +4,6 @@ All rare operations use them. They also tell whether a process lives: the kernel
 """
 
 import os
-import threading
 import time
 
 cimport cython
@@ -12,17 +11,18 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.errno cimport EAGAIN, EBADF, EINTR, errno
 from libc.stdint cimport int64_t, uint64_t
-from posix.fcntl cimport AT_FDCWD, F_RDLCK, F_WRLCK
+from posix.fcntl cimport F_RDLCK, F_WRLCK
 
 from jlog._core.system.atomic cimport JLOG_OWNERS_MAX
 from jlog._core.system.clock cimport CLOCK_MONOTONIC, jlog_clock_us
 from jlog._core.system.file cimport (
-    check_error, check_result, jlog_identify, jlog_identity, jlog_is_file, jlog_ofd_lock, jlog_range_is_held, jlog_sync_data,
-    jlog_try_lock_range, jlog_unlock_range)
+    OpenFile, check_error, check_result, close_file, is_file, jlog_identity, jlog_ofd_lock, jlog_range_is_held, jlog_sync_data,
+    jlog_try_lock_range, jlog_unlock_range, process_token)
 
 from jlog.errors import JournalClosed, JournalLocked
-from jlog.system.files import descriptors_closed, directory_of, file_in, open_error, place_of
+from jlog.system.files import descriptors_closed, directory_of, open_directory, open_file
 from jlog.system.holders import holders_of
+from jlog.system.threads import real_lock, real_sleep
 
 
 cdef extern from "<fcntl.h>" nogil:
@@ -37,13 +37,6 @@ cdef extern from "<sys/file.h>" nogil:
         LOCK_NB
         LOCK_SH
         LOCK_UN
-
-
-cdef extern from "system/fork.h" nogil:
-    int jlog_process_start()
-    const uint64_t *jlog_process_token()
-    int jlog_open_for_locks(int directory, const char *path, int flags, unsigned mode)
-    void jlog_close_now(int fd, const jlog_identity *file)
 
 
 RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE,
@@ -68,20 +61,15 @@ cdef class Deferred:
 cdef void when_nothing_is_held(Deferred work) noexcept:
     """Does the work now, or as soon as no thread of this process opens a journal or writes `bounds`."""
     global _deferred
-    if _held and _held_process == jlog_process_token()[0]:
+    if _held and _held_process == process_token()[0]:
         work.following, _deferred = _deferred, work
     else:
         work.run()
 
 
-cdef const uint64_t *process_token() noexcept:
-    """Returns the address of this process's token. An object that has noted another value was created before a fork."""
-    return jlog_process_token()
-
-
 def current_process_token() -> int:
     """Returns a number that differs between a process and its forked children: compare it to notice a fork."""
-    return jlog_process_token()[0]
+    return process_token()[0]
 
 
 cdef class Deadline:
@@ -134,11 +122,12 @@ cdef class LockFile:
         self.path = path
         self.process = process_token()
         self.token = self.process[0]
-        self.fd = open_for_locks(path, (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0), &self.file)
+        self.fd = (<OpenFile> open_file(path, (os.O_RDWR if writable else os.O_RDONLY)
+                                        | (os.O_CREAT if create else 0))).detach(&self.file)
 
     def __dealloc__(self):
         if self.is_open():
-            jlog_close_now(self.fd, &self.file)
+            close_locked(self.fd, &self.file)
         self.forget_taken()
 
     def close(self):
@@ -146,7 +135,7 @@ cdef class LockFile:
         self.closed = True
         if self.uses == 0:
             if self.fd >= 0 and self.process[0] == self.token:
-                jlog_close_now(self.fd, &self.file)
+                close_locked(self.fd, &self.file)
             self.fd = -1
         self.forget_taken()
         self.path = str(self.path)  # no descriptor of the directory stays open for it
@@ -169,7 +158,7 @@ cdef class LockFile:
 
     cdef bint is_own(self) noexcept nogil:
         """Returns whether the descriptor still is that of this file, and not one that the program has opened since."""
-        return jlog_is_file(self.fd, &self.file)
+        return is_file(self.fd, &self.file)
 
     cdef int check_own(self) except -1:
         if not self.is_own():
@@ -228,7 +217,7 @@ cdef class LockFile:
             if error == EAGAIN:
                 if time.monotonic() >= deadline:
                     return False
-                time.sleep(POLL_SECONDS)  # the kernel's own wait has no timeout
+                real_sleep(POLL_SECONDS)  # the kernel's own wait has no timeout
             elif error != EINTR:
                 check_error(error, self.path)
 
@@ -241,7 +230,7 @@ cdef class LockFile:
                 self.taken = []
             self.taken.append(taken)
         holders[self.path, start] = taken
-        taken.process, taken.thread = jlog_process_token()[0], PyThread_get_thread_ident()
+        taken.process, taken.thread = process_token()[0], PyThread_get_thread_ident()
         return 0
 
     cdef _TakenRange taken_range(self, uint64_t start):
@@ -256,7 +245,7 @@ cdef class LockFile:
     cdef bint is_held_by_this_thread(self, uint64_t start) except -1:
         cdef _TakenRange taken = holders.get((self.path, start))
         return (taken is not None and taken.thread == PyThread_get_thread_ident()
-                and taken.process == jlog_process_token()[0])
+                and taken.process == process_token()[0])
 
     def release(self, uint64_t start, uint64_t size=1) -> None:
         check_error(self.give(start, size), self.path)
@@ -311,7 +300,7 @@ cdef class Mutex:
     """A lock between the threads of this process, which knows its owner: a thread that would wait for itself is refused."""
 
     def __init__(self, path):
-        self.path, self.lock = path, threading.Lock()
+        self.path, self.lock = path, real_lock()
 
     cdef bint take(self, timeout) except -1:
         """Waits for the lock, for ever or for `timeout` seconds. Returns False when they have passed."""
@@ -346,7 +335,7 @@ cdef class DirectoryLock:
         self.path = path
         self.process = process_token()
         self.token = self.process[0]
-        self.fd = open_for_locks(file_in(path, "."), os.O_RDONLY | os.O_DIRECTORY, &self.file)  # the path may be a link
+        self.fd = (<OpenFile> open_directory(path)).detach(&self.file)
 
     def __dealloc__(self):
         self.close()
@@ -354,9 +343,9 @@ cdef class DirectoryLock:
     cpdef close(self):
         """Frees the lock. A second call does nothing."""
         if self.fd >= 0 and self.process[0] == self.token:
-            if jlog_is_file(self.fd, &self.file):
+            if is_file(self.fd, &self.file):
                 flock(self.fd, LOCK_UN)  # a child that was forked a moment ago may not have closed its copy yet
-            jlog_close_now(self.fd, &self.file)
+            close_locked(self.fd, &self.file)
         self.fd = -1
 
     def share(self, bint alone) -> None:
@@ -371,7 +360,7 @@ cdef class DirectoryLock:
         while flock(self.fd, kind | LOCK_NB) != 0:
             if errno == EAGAIN and jlog_clock_us(CLOCK_MONOTONIC) < until_us:
                 PyErr_CheckSignals()
-                time.sleep(POLL_SECONDS)  # the kernel's own wait has no timeout
+                real_sleep(POLL_SECONDS)  # the kernel's own wait has no timeout
             elif errno == EAGAIN:
                 raise JournalLocked(f"{self.path}: a process writes to it, and its file `lock` was removed or replaced "
                                     "meanwhile; end all processes that have the journal open, and open it again")
@@ -390,19 +379,12 @@ def check_alone(path) -> None:
         directory.close()
 
 
-cdef int open_for_locks(path, int flags, jlog_identity *file) except -1:
-    """Opens a file or a directory whose descriptor no child of a fork keeps."""
-    cdef int fd, directory
-    name, below = place_of(path)
-    cdef bytes encoded = os.fsencode(name)
-    cdef const char *name_bytes = encoded
-    directory = AT_FDCWD if below is None else below
-    with nogil:
-        fd = jlog_open_for_locks(directory, name_bytes, flags, 0o666)
-    if fd < 0:
-        raise open_error(-fd, path)
-    jlog_identify(fd, file)
-    return fd
+cdef void close_locked(int fd, const jlog_identity *file) noexcept nogil:
+    """Closes a file with locks. They are released first: a child that was forked a moment ago may not have closed its copy of
+    the descriptor yet, and until then they would stay."""
+    if is_file(fd, file):
+        jlog_unlock_range(fd, 0, 0)
+        close_file(fd, file)
 
 
 cdef bint is_shared(uint64_t start) noexcept:
@@ -439,8 +421,8 @@ cdef class _Held:
                     self._mutex.give()
             raise
         global _held, _held_process, _deferred
-        if _held_process != jlog_process_token()[0]:
-            _held, _held_process = 0, jlog_process_token()[0]
+        if _held_process != process_token()[0]:
+            _held, _held_process = 0, process_token()[0]
             _deferred = None
         _held += is_shared(self._start)
 
@@ -469,8 +451,3 @@ cdef class _Held:
     def _locked(self, others):
         return JournalLocked(f"{directory_of(self._lock_file.path)}: {others} {self._what} for the whole lock_timeout; "
                              "if that process is stopped, continue or end it")
-
-
-cdef int _error = jlog_process_start()
-if _error != 0:
-    raise OSError(_error, os.strerror(_error))

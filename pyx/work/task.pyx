@@ -209,7 +209,7 @@ cdef class TaskHolder:
         if page.asleep and (rings or page.ready.first != JLOG_NO_ENTRY):
             jlog_window_ring(page)
         if error != 0:
-            raise OSError(error, "the committed position was not written", self.window.locks.path)
+            raise OSError(error, "the committed position was not written", str(self.window.locks.path))
         if page.stored >= self.looked_at + JLOG_POSITION_STEP or self.should_clean():
             self.look_at_segments()
         return 0

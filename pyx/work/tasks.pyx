@@ -22,6 +22,7 @@ from jlog._core.work.window cimport (
     jlog_window_ring, jlog_window_ring_all, jlog_window_seize, jlog_window_take_again, jlog_window_take_new)
 
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
+from jlog.system.threads import sleeps_beside_greenlets
 
 cdef enum:
     BATCH = 256  # records handed out with the lock taken once
@@ -387,7 +388,7 @@ cdef class TaskSource(TaskHolder):
         finally:
             self.cursor.close()
             self.again.close()
-            self.window.close_file()
+            self.window.shut()
 
 
 cdef class Waiting:
@@ -449,7 +450,9 @@ cdef class Waiting:
         window.unlock()
         self.source.finished(error, False)
         bell = &window.page.bell
-        if self.is_scout and self.told:
+        if sleeps_beside_greenlets(min(slice_us, self.poll_us) / 1e6):
+            self.poll_us = min(self.poll_us * 2, POLL_MAX_US)
+        elif self.is_scout and self.told:
             jlog_await(&awaited[0], bell, self.bell, True)
             jlog_await(&awaited[1], self.wake.word, self.counter, True)
             with nogil:

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from jlog._core.system.file cimport jlog_identity
 from jlog._core.system.lock cimport LockFile
 
 cdef extern from "work/window.h" nogil:
@@ -136,6 +137,7 @@ cdef class Window:
     cdef bytes uuid
     cdef uint64_t epoch
     cdef int fd
+    cdef jlog_identity file
     cdef jlog_window *page
     cdef size_t mapped_bytes
     cdef jlog_window *earlier[15]  # mappings before the file grew beyond them: threads may sleep on their words
@@ -149,7 +151,7 @@ cdef class Window:
     cdef int64_t looked_us  # when this worker looked for dead ones last
 
     cpdef void leave(self) noexcept
-    cdef void close_file(self) noexcept
+    cdef void shut(self) noexcept
     cdef int map(self, uint64_t capacity) noexcept
     cdef int map_more(self, uint64_t capacity) noexcept
     cdef int check(self) except -1

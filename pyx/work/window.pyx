@@ -14,13 +14,12 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 from posix.fcntl cimport F_WRLCK
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
-from posix.unistd cimport close
 
 from jlog._core.format.dual_slot cimport put_dual_slot, read_dual_slot
 from jlog._core.format.format cimport JLOG_NONE, JLOG_NUMBER_MAX, JLOG_POSITION_MAGIC, jlog_position
 from jlog._core.system.atomic cimport jlog_sleep_lock, jlog_spin_lock, jlog_take_word, jlog_try_lock, jlog_unlock
 from jlog._core.system.clock cimport CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME, jlog_clock_us
-from jlog._core.system.file cimport OpenFile, check_error, jlog_file_bytes, jlog_write_zeros
+from jlog._core.system.file cimport OpenFile, check_error, close_file, jlog_file_bytes, jlog_write_zeros
 from jlog._core.system.lock cimport Deadline, LockFile
 
 from jlog._core.buffer.precommit import boot_id
@@ -176,12 +175,11 @@ cdef class Window:
         while self.earlier_count > 0:
             self.earlier_count -= 1
             munmap(self.earlier[self.earlier_count], self.earlier_bytes[self.earlier_count])
-        self.close_file()
+        self.shut()
 
-    cdef void close_file(self) noexcept:
-        if self.fd >= 0:
-            close(self.fd)
-            self.fd = -1
+    cdef void shut(self) noexcept:
+        close_file(self.fd, &self.file)
+        self.fd = -1
 
     # --- The file ------------------------------------------------------------------------------------------------
 
@@ -189,7 +187,7 @@ cdef class Window:
         """Opens and maps the file. Returns the committed position as it was written last, or 0 if that is not known. Raises
         FileNotFoundError, or Unusable if it is not the file of this journal and this boot. `alone`: no worker lives."""
         cdef jlog_window header
-        self.fd = (<OpenFile> open_file(self.path, os.O_RDWR)).detach(NULL)
+        self.fd = (<OpenFile> open_file(self.path, os.O_RDWR)).detach(&self.file)
         read_header(self.fd, &header, self.uuid)
         status = os.fstat(self.fd)  # after the header: another worker may extend the file meanwhile
         if status.st_nlink != 1:
@@ -216,7 +214,7 @@ cdef class Window:
         directory = Directory(os.path.dirname(folder), FOLDER, make=True)
         try:
             directory.remove(name)
-            self.fd = (<OpenFile> directory.create(name)).detach(NULL)
+            self.fd = (<OpenFile> directory.create(name)).detach(&self.file)
         finally:
             directory.close()
         check_error(jlog_write_zeros(self.fd, jlog_window_bytes(JLOG_WINDOW_STEP)), self.path)

@@ -8,8 +8,8 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 from posix.fcntl cimport F_RDLCK, F_WRLCK
 
-from jlog._core.system.file cimport check_error, check_result
-from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, process_token, when_nothing_is_held
+from jlog._core.system.file cimport check_error, check_result, process_token
+from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, when_nothing_is_held
 from jlog._core.system.notices cimport warn
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, jlog_open_slot, jlog_page, jlog_slot
 from jlog._core.append.append cimport has_options
@@ -23,6 +23,7 @@ from jlog._core.write.maintenance import MaintenanceThread
 from jlog._core.append.operations import closed_error, seal
 from jlog.errors import JournalClosed, JournalError, JournalLocked, JournalMoved
 from jlog.system.files import HeldPath, name_error
+from jlog.system.threads import real_lock
 
 cdef dict _registry = {}  # key of a journal: its Attachment, from before it is opened until it begins to close
 _registry_process = 0  # token of the process to which the registry belongs; a forked child begins with an empty one
@@ -139,7 +140,7 @@ cdef class Attachment:
         self.operations = Operations(self.process, policy, self.life)
         self.group = GroupCommit(self.operations)
         self.maintenance = Maintenance(self.group)
-        self.opened = threading.Lock()
+        self.opened = real_lock()
         self.opened.acquire()
 
     # --- Users --------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import threading
 
 from libc.stdint cimport INT64_MAX, int64_t
 
@@ -18,7 +17,7 @@ from jlog._core.write.group_commit cimport GroupCommit
 
 from jlog._core.buffer.precommit import CLOCK_ADVICE
 from jlog._core.system.lock import NEVER
-from jlog.system.threads import start_thread
+from jlog.system.threads import real_ident, start_thread
 
 cdef enum:
     EACH_US = 30_000_000  # longest time between two syncs while segments are written
@@ -169,7 +168,7 @@ class MaintenanceThread:
 
     def join(self, timeout):
         """Waits until it has ended, for `timeout` seconds at most; None waits for ever."""
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None and self._thread.ident != real_ident():
             self._thread.join(timeout)
 
 

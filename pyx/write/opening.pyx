@@ -26,7 +26,7 @@ from jlog._core.process.takeover cimport complete_takeover, finish_replacing
 
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.recover.abandoned_buffer import only_processes_died
-from jlog._core.recover.recovery import copy_unsynced, recover_after_power_loss
+from jlog._core.recover.recovery import copy_unsynced, recover_after_power_loss, state_version
 from jlog._core.segments.segment import segment_name
 from jlog.errors import JournalError, JournalLocked, JournalMoved
 from jlog.system import filesystem
@@ -204,6 +204,7 @@ cdef bint recover(Operations operations, const Options *options, Deadline deadli
                                  options.segment_bytes, deadline)
     apply_options(page, options)
     slot = jlog_open_slot(page)
+    state_version(process.path, slot.segment, process.uuid)
     page.reserved_end = max(stat_file(file_in(process.path, segment_name(slot.segment))).st_size,
                             jlog_least_reserved(slot))
     # `bounds` is synced even if it is unchanged. A process may have been killed between its write and its fdatasync: then a

@@ -4,10 +4,9 @@ import os
 
 from libc.errno cimport EIO
 from libc.stdint cimport int64_t, uint64_t
-from posix.unistd cimport close
 
 from jlog._core.format.dual_slot cimport SyncedMark
-from jlog._core.system.file cimport OpenFile, jlog_sync_data, jlog_sync_directory
+from jlog._core.system.file cimport OpenFile, close_descriptor, jlog_sync_data, jlog_sync_directory, plain
 from jlog._core.buffer.page cimport jlog_first_unwritten, jlog_page, jlog_slot
 from jlog._core.buffer.publish cimport jlog_wake
 from jlog._core.system.atomic cimport jlog_add64, jlog_load_acquire, jlog_raise_to
@@ -101,7 +100,7 @@ cdef class SegmentSync:
                 error = EIO  # the blocks are gone; after a replacement they would be in another file, which was synced
         finally:
             if fd >= 0:
-                close(fd)
+                close_descriptor(fd)
         if error != 0:
             self.fail(error)
         return 0
@@ -111,4 +110,4 @@ cdef class SegmentSync:
         the pages that it failed to write, and no later sync would report them."""
         self.process.buffer.page.sync_error = error
         raise OSError(error, f"{os.strerror(error)}: fdatasync failed; what was not durable before may be lost in a power "
-                             "loss; close all writers and open the journal again", self.process.path)
+                             "loss; close all writers and open the journal again", plain(self.process.path))

@@ -447,12 +447,12 @@ def test_nothing_is_moved_under_a_subscriber(path, spawn):
 
 def test_a_newer_version_is_not_repaired(path):
     content = bytearray(segment(path, 8).read_bytes())
-    content[8] = 2
+    content[8] = 3
     content[12:16] = oracle.structure_crc(bytes(content[:96])).to_bytes(4, "little")
     segment(path, 8).write_bytes(content)
     with unchanged(path), pytest.raises(jlog.UnsupportedFormat):
         jlog.Journal(path).repair()
-    content[8] = 1
+    content[8] = 2
     content[12:16] = oracle.structure_crc(bytes(content[:96])).to_bytes(4, "little")
     segment(path, 8).write_bytes(content)
 

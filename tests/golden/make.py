@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jlog
-from jlog._core.format.constants import FORMAT_VERSION
+from jlog._core.format.constants import SEGMENT_VERSION
 
 HERE = Path(__file__).parent
 SMALL: dict[str, Any] = {"precommit": 4 << 10, "segment_bytes": 4 << 10}
@@ -90,7 +90,7 @@ def described(path: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    target = HERE / f"format-{FORMAT_VERSION}"
+    target = HERE / f"format-{SEGMENT_VERSION}"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     write(target / "closed").close()

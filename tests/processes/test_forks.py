@@ -235,6 +235,109 @@ assert not [error for error in opened if isinstance(error, BaseException)]
 """)
 
 
+HOLDERS = {
+    "a Writer with segments to sync": "[writer.append(b'x' * 3000) for _ in range(30)]",
+    "a Writer that has read": "reader = jlog.Reader(path, 'r'); [writer.append(b'x' * 3000) for _ in range(9)]; list(reader)",
+    "a Reader that waits": "reader = jlog.Reader(path); next(reader.follow()); list(reader.follow(timeout=0))",
+    "a Worker": "worker = jlog.Worker(path, 'work'); tasks = worker.take(1)",
+    "a Journal": "journal = jlog.Journal(path); journal.segments(), journal.state(), journal.verify()",
+    "a handler of logging": "handler = jlog.logging.JournalHandler(path); handler.handle(logging.makeLogRecord({'msg': 'x'}))",
+    "a Writer after a roll": "writer.roll(); writer.sync()",
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_child_keeps_no_file_of_a_journal_that_its_parent_has_open(tmp_path, holder):
+    """And what the parent's objects close at the child's end are not the files that the child has opened since."""
+    run_python(f"""
+import gc, logging
+import jlog.logging
+path = {str(tmp_path / "j")!r}
+
+def held():
+    names = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            names.append(os.readlink("/proc/self/fd/" + fd))
+        except FileNotFoundError:
+            pass
+    return [name for name in names if name.startswith(path)]
+
+writer = jlog.Writer(path, segment_bytes=4096)
+writer.append(b"first")
+{HOLDERS[holder]}
+assert held()
+pid = os.fork()
+if pid == 0:
+    status = 1
+    try:
+        assert held() == [], held()
+        own = [jlog.Reader(path), jlog.Writer(path)]
+        own[1].append(b"child")
+        names = sorted(held())
+        writer = reader = worker = tasks = journal = handler = None
+        gc.collect()
+        assert sorted(held()) == names, (held(), names)
+        assert own[1].append(b"more") == len(list(own[0].values())) - 1
+        status = 0
+    finally:
+        os._exit(status)
+assert os.waitpid(pid, 0)[1] == 0
+""")
+
+
+def test_what_a_program_opens_under_a_number_that_it_has_taken_from_jlog_stays_open_in_a_child(tmp_path):
+    """As daemons do, which close every descriptor at their start."""
+    run_python(f"""
+import jlog
+writer = jlog.Writer({str(tmp_path / "j")!r})
+writer.append(b"x")
+os.closerange(3, 100)
+files = [open("/dev/null") for _ in range(60)]
+pid = os.fork()
+if pid == 0:
+    status = 1
+    try:
+        for file in files:
+            os.fstat(file.fileno())
+        status = 0
+    finally:
+        os._exit(status)
+assert os.waitpid(pid, 0)[1] == 0
+""")
+
+
+def test_a_child_of_a_busy_writer_keeps_no_segment_that_is_removed_later(tmp_path):
+    run_python(f"""
+import jlog
+path = {str(tmp_path / "j")!r}
+writer = jlog.Writer(path, segment_bytes=64 << 10)
+reader = jlog.Reader(path, "billing")
+for _ in range(100):
+    writer.append(b"x" * 10_000)
+asked, told = os.pipe()
+ended, end = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(end)
+    writer.append(b"the child's own record")
+    os.write(told, b".")
+    os.read(ended, 1)
+    os._exit(0)
+os.read(asked, 1)
+list(reader)
+reader.commit()
+writer.roll()
+list(reader)
+reader.commit()
+kept = [os.readlink(f"/proc/{{child}}/fd/{{fd}}") for fd in os.listdir(f"/proc/{{child}}/fd")]
+os.close(end)
+os.waitpid(child, 0)
+assert len(os.listdir(path)) < 12
+assert not [name for name in kept if name.endswith(".seg (deleted)")], kept
+""")
+
+
 def test_a_parent_killed_with_the_lock_is_dead_despite_children(spawn, tmp_path):
     path, parent, other = tmp_path / "j", spawn(), spawn()
     parent.call("open_writer", "w", str(path), {"precommit": 4 << 10})
@@ -254,10 +357,29 @@ def test_a_parent_killed_with_the_lock_is_dead_despite_children(spawn, tmp_path)
 
 
 SERVICE = """
+import logging
 import os
 import jlog
+import jlog.logging
 
-writer = jlog.Writer("events")
+writer = jlog.Writer("events", segment_bytes=4096)
+logging.getLogger("at.import").addHandler(jlog.logging.JournalHandler("log", segment_bytes=4096))
+logging.getLogger("at.import").warning("the program is loaded")
+writer.append(b"loaded")
+
+
+def held():
+    names = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            names.append(os.readlink("/proc/self/fd/" + fd))
+        except FileNotFoundError:
+            pass
+    return [name for name in names if name.startswith((os.getcwd() + "/events", os.getcwd() + "/log"))]
+
+
+# A worker that begins with a file of a journal ends at once, and the server with it.
+os.register_at_fork(after_in_child=lambda: held() and os._exit(3))
 
 
 def application(environ, start_response):
@@ -301,3 +423,5 @@ def test_workers_of_a_preloaded_service_append_each_event_once_also_when_one_is_
         events = list(reader.values())
     assert {sequence: events[sequence] for sequence in acknowledged} == acknowledged
     assert len(set(events)) == len(events)
+    with jlog.Reader(tmp_path / "log") as reader:
+        assert len(list(reader)) == 1

@@ -662,9 +662,9 @@ def test_an_open_block_not_after_the_immutable_one_is_refused(empty):
 
 def test_a_newer_version_is_refused(empty):
     segment = Image()
-    segment.content = sealed(segment.content[:8] + struct.pack("<II", 2, 0) + segment.content[16:96]) + segment.content[96:]
+    segment.content = sealed(segment.content[:8] + struct.pack("<II", 3, 0) + segment.content[16:96]) + segment.content[96:]
     segment.write(empty)
     write_page(empty, segment.end)
-    refused(empty, "format version is 2")
+    refused(empty, "format version is 3")
     (empty / "journal.meta").write_text(example()["journal.meta"].replace("jlog 1", "jlog 2"))
     refused(empty, "format version is 2")

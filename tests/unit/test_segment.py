@@ -122,9 +122,9 @@ def test_a_header_that_is_cut_off_is_damage(opened, path, left):
 
 
 def test_a_newer_version_is_not_read(opened, path):
-    change(path, 8, struct.pack("<I", 2))
+    change(path, 8, struct.pack("<I", 3))
     seal_header(path)
-    with pytest.raises(UnsupportedFormat, match=f"{path}.*version 2.*upgrade"):
+    with pytest.raises(UnsupportedFormat, match=f"{path}.*version 3.*upgrade"):
         opened()
 
 

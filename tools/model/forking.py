@@ -193,8 +193,8 @@ def open_in_child(m, pid):
 
 @step("forget")
 def forget(m, pid):
-    """Drops objects of the parent too. The token tells them that they are in a child, and that other files have their
-    numbers."""
+    """Drops objects of the parent too. The token tells them that they are in a child, and the tickets that other
+    files have their numbers."""
     if m.wrong("an object of the parent closes its descriptor in a child"):
         m.close_file(CHILD, 0)
     m.go(pid, "used")
