@@ -26,6 +26,7 @@ from jlog.storage.creation import create_if_missing
 from jlog.storage.damage import Damage
 from jlog.storage.meta import Meta
 from jlog.system.arguments import SECONDS_MAX, check_count, check_flag, check_seconds, check_timeout
+from jlog.system.files import HeldPath
 from jlog.system.filesystem import journal_path
 from jlog.typed.codec import Decoder
 from jlog.working.policy import TaskPolicy
@@ -213,7 +214,10 @@ class Worker(Taking):
                 try:
                     self._subscriber.close()
                 finally:
+                    held = self._journal.path
                     self._journal.close()
+                    if isinstance(held, HeldPath):  # other objects of this worker still name files below it
+                        held.close()
 
     def _check_open(self) -> None:
         self._source.window.check_open()

@@ -165,3 +165,46 @@ def again(turn):
 def test_nothing_is_left_of(in_memory, things):
     code = PRELUDE.format(path=str(in_memory / "j")) + things
     run_python(code + LOOP.format(warm=50, turns=TURNS, growth=GROWTH), seconds=max(HUNG_SECONDS, TURNS))
+
+
+CLOSED = {
+    "Reader": "reader = jlog.Reader(path, 'billing'); list(reader); reader.commit()",
+    "tail": "reader = jlog.Reader(path); next(reader.follow()); list(reader.follow(timeout=0.01))",
+    "Worker": "reader = jlog.Worker(path, 'work'); reader.take()[0].ack()",
+    "Writer": "reader = jlog.Writer(path); reader.append(b'x')",
+}
+
+
+@pytest.mark.parametrize("opened", CLOSED)
+def test_what_is_closed_holds_no_file_whoever_still_refers_to_it(in_memory, opened):
+    run_python(f"""
+import gc
+path = {str(in_memory / "j")!r}
+jlog.Journal.create(path)
+with jlog.Writer(path) as writer:
+    writer.append(b"v")
+gc.disable()
+{CLOSED[opened]}
+reader.close()
+names = [os.readlink(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{{fd}}")]
+assert not [name for name in names if name.startswith(path)], names
+""")
+
+
+def test_the_filename_of_an_error_holds_no_directory_open(in_memory):
+    run_python(f"""
+path = {str(in_memory / "j")!r}
+with jlog.Writer(path) as writer:
+    writer.append(b"v")
+reader = jlog.Reader(path)
+segment = os.path.join(path, "00000000000000000000.seg")
+os.rename(segment, segment + "x")
+os.mkdir(segment)
+errors = []
+for call in (lambda: list(reader), lambda: jlog.Writer(path), lambda: jlog.Reader(path + "x", create=False)):
+    try:
+        call()
+    except (OSError, jlog.CorruptJournal) as error:
+        errors.append(getattr(error, "filename", None) or error.path)
+assert len(errors) == 3 and {{type(name) for name in errors}} == {{str}}, errors
+""")
