@@ -6,9 +6,7 @@ import errno
 import logging
 import os
 import random
-import sys
 import threading
-import types
 from pathlib import Path
 
 import pytest
@@ -71,15 +69,6 @@ def test_reading_backward_in_a_reader_that_is_closed_meanwhile_is_no_damage(path
         with pytest.raises(jlog.JournalClosed):
             read_backward_for_ever(reader)
         closing.join()
-
-
-def test_following_in_an_event_loop_is_refused_where_greenlets_stand_for_threads(path: Path, monkeypatch) -> None:
-    monkey = types.ModuleType("gevent.monkey")
-    monkey.is_module_patched = lambda name: name == "threading"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "gevent.monkey", monkey)
-    jlog.Journal.create(path)
-    with jlog.Reader(path) as reader, pytest.raises(jlog.JournalError, match="gevent has put greenlets"):
-        reader.follow_async()
 
 
 def test_a_handler_of_logging_that_raises_does_not_end_the_threads_of_a_writer(path: Path, monkeypatch) -> None:

@@ -191,20 +191,20 @@ assert not [name for name in names if name.startswith(path)], names
 """)
 
 
+@pytest.mark.damage
 def test_the_filename_of_an_error_holds_no_directory_open(in_memory):
     run_python(f"""
 path = {str(in_memory / "j")!r}
 with jlog.Writer(path) as writer:
     writer.append(b"v")
-reader = jlog.Reader(path)
 segment = os.path.join(path, "00000000000000000000.seg")
 os.rename(segment, segment + "x")
 os.mkdir(segment)
 errors = []
-for call in (lambda: list(reader), lambda: jlog.Writer(path), lambda: jlog.Reader(path + "x", create=False)):
+for call in (lambda: jlog.Writer(path), lambda: jlog.Reader(path + "x", create=False)):
     try:
         call()
     except (OSError, jlog.CorruptJournal) as error:
         errors.append(getattr(error, "filename", None) or error.path)
-assert len(errors) == 3 and {{type(name) for name in errors}} == {{str}}, errors
+assert len(errors) == 2 and {{type(name) for name in errors}} == {{str}}, errors
 """)
