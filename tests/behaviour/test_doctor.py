@@ -76,6 +76,19 @@ def test_a_reader_that_does_not_commit_is_stuck(path, later):
         assert checks(path) == ["position-stuck"]
 
 
+def test_a_record_that_has_held_the_position_of_workers_for_an_hour_is_told(path, later):
+    with jlog.Worker(path, "resize") as worker:
+        held, *others = worker.take(3)
+        worker.ack(others)
+        later(3599)
+        assert checks(path) == []
+        later(3700)
+        (finding,) = [found for found in examine(str(path)) if found.check != "disk-space"]
+        assert finding.check == "record-holds-position"
+        assert finding.found.startswith(f"record {held.sequence} has held the position of subscriber 'resize' for 1h")
+        assert f"jlogtool work-ls {path} resize" in finding.advice
+
+
 def test_an_expired_subscriber_is_told(path, later):
     jlog.Writer(path, retention=jlog.Retention(subscriber_max_age=timedelta(days=1))).close()
     jlog.Journal(path).add_subscriber("billing", start=50)

@@ -190,6 +190,20 @@ def test_the_commands_of_a_killed_jlogtool_end_before_the_next_one_for_their_key
     assert said[0][1] == said[1][1] != said[2][1]
 
 
+def test_a_command_deaf_to_sigterm_is_killed_after_its_jlogtool_without_another_one(journal: Path, tmp_path: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"job")
+    os.mkfifo(tmp_path / "go")
+    script = f"""trap 'echo told > {tmp_path}/told' TERM; echo $$ > {tmp_path}/pid
+        while :; do read line < {tmp_path}/go; done"""
+    with start("work", journal, "resize", "--", "sh", "-c", script) as tool:
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))
+        tool.kill()
+        tool.wait(HUNG_SECONDS)
+    wait_until((tmp_path / "told").exists)
+    wait_until(lambda: not lives(tmp_path / "pid"))
+
+
 def test_a_command_that_takes_longer_than_the_timeout_has_failed(journal: Path, tmp_path: Path) -> None:
     with jlog.Writer(journal) as writer:
         writer.extend([b"slow", b"quick"])
