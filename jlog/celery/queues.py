@@ -77,12 +77,12 @@ class Queues:
             return
         if not creates and not self.exists(queue):
             return
-        writer = None
+        opened = None
         try:
-            writer = self._writer(queue)
-            writer.append(message)
+            opened = self._writer(queue)
+            opened.append(message)
         except (jlog.JournalMoved, jlog.JournalNotFound, jlog.JournalClosed):  # it was deleted, or is not used any more
-            self._forget(self._writers, queue, writer)
+            self._forget(self._writers, queue, opened)
             self.put(queue, message, creates=creates)
 
     def _writer(self, queue: str) -> jlog.Writer:

@@ -12,7 +12,7 @@ import jlog
 SUBSCRIBER = "celery"
 UNUSED_SECONDS = 60.0  # so long a queue may wait for its first consumer
 PUT_SECONDS = 0.05  # longest wait for a process that puts a message there just now
-TRANSIENT = {  # a message that nobody takes in time is no loss
+TRANSIENT = {  # a message that nobody takes in time may be lost
     "segment_bytes": 64 << 10,
     "retention": jlog.Retention(max_bytes=1 << 20, keep_for_subscribers=False),
 }

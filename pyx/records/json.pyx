@@ -177,7 +177,7 @@ def json_members(Texts texts not None, names not None):
             name, size = bytearray(key.at[:key.bytes]), key.bytes
             if key.kind == JLOG_TOKEN_ESCAPED:
                 size = jlog_json_unescape(address(name), &key)
-            if size != <size_t> -1:  # half of a surrogate pair is no name
+            if size != <size_t> -1:  # a name may not hold half of a surrogate pair
                 name = name[:size].decode()
                 if name not in names:
                     members[name] = first[:at - first].decode()

@@ -1,4 +1,4 @@
-"""What a durable ack has written survives a power loss, and it writes as much however many records are unfinished."""
+"""A durable ack survives a power loss, and it writes the same amount however many records are unfinished."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What a later version of jlog has written is UnsupportedFormat, in each kind of file. It is no damage, and is not removed."""
+"""Each kind of file that a later version of jlog has written is UnsupportedFormat. It does not count as damage, and stays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATER = 99
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """What a power loss leaves of a journal with two segments and a position; an archive of the first segment beside it."""
+    """A journal with two segments and a position, after a power loss; an archive of the first segment is beside it."""
     retention = jlog.Retention(max_bytes=1 << 30, delete_read=False, archive=f"file://{tmp_path}/archive")
     with jlog.Writer(tmp_path / "before", retention=retention) as writer:
         with jlog.Reader(writer.path, "billing") as reader:

@@ -148,7 +148,7 @@ def test_a_task_that_kills_its_process_ends_in_the_dead_letters(cluster: Cluster
 
 @pytest.mark.parametrize("pool", ["solo", "threads", "prefork"])
 def test_the_death_of_a_worker_is_a_failure_of_what_its_pool_has_accepted(cluster: Cluster, pool: str) -> None:
-    """What waits for its ETA is older, and what waits for a free process is fetched as well."""
+    """The worker has also fetched an older task, which waits for its ETA, and others, which wait for a free process."""
     others = 1 if pool == "solo" else 3  # this pool fetches no more while it is at work
     cluster.call("note.apply_async(['late'], countdown=3600); begin_and_hang.delay('task')")
     cluster.call("note.delay('next'); note.delay('last')")

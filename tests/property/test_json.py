@@ -112,7 +112,7 @@ def damaged(chance, given):
 
 
 def judged(given):
-    """What Python's json module says that the value is."""
+    """Returns the value as Python's json module reads it: an object, or nothing."""
     try:
         found = json.loads(given.decode())
     except (ValueError, RecursionError, AttributeError):  # also of None
@@ -121,7 +121,7 @@ def judged(given):
 
 
 def fitted(found, kind):
-    """What a column of this type has for it."""
+    """Returns the value that a column of this type has for it."""
     types, is_number = pyarrow.types, isinstance(found, (int, float)) and not isinstance(found, bool)
     if types.is_list(kind) or types.is_large_list(kind):
         return [fitted(item, kind.value_type) for item in found] if isinstance(found, list) else None

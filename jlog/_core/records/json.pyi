@@ -1,10 +1,12 @@
 from collections.abc import Container, Sequence
 from typing import Any
 
+from typing_extensions import Self
+
 TYPES: dict[str, int]
 
 class Texts:
-    def __init__(self, offsets: Any, data: Any, first: int, count: int) -> None: ...
+    def __new__(cls, offsets: Any, data: Any, first: int, count: int) -> Self: ...
 
 def json_columns(texts: Texts, fields: Sequence[tuple[str, str]]) -> list[tuple[bytearray, bytearray | None, bytearray]]: ...
 def json_items(texts: Texts, kind: str) -> tuple[bytearray, tuple[bytearray, bytearray | None, bytearray]]: ...
