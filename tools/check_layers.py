@@ -25,7 +25,8 @@ jlog.cli
 jlog.demo jlog.bench jlog.console
 jlog.pipeline
 jlog.spark jlog.logging jlog.metrics
-jlog.celery jlog.taskiq jlog.pyinstaller
+jlog.celery jlog.taskiq
+jlog.pyinstaller
 jlog.libjlog
 jlog
 jlog.transform
@@ -62,7 +63,8 @@ pyx.format
 pyx.system
 jlog.system
 pyx.system.file
-pyx.system.fork pyx.system.failpoint
+pyx.system.fork
+pyx.system.failpoint
 jlog.errors
 jlog.html
 """.strip().splitlines()

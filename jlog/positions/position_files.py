@@ -262,7 +262,7 @@ def hold(path: str, meta: Meta, name: str, deadline: Deadline = AT_ONCE) -> Posi
         file = PositionFile(path, meta, SUBSCRIBER, name)
         try:
             if not file.hold(deadline):
-                raise SubscriberBusy(f"{path}: subscriber {name!r} is {_read_by(file.lock_file.holders(0))}")
+                raise SubscriberBusy(f"{path}: subscriber {name!r} {_read_by(file.lock_file.holders(0))}")
             if file.is_current:
                 file.take_up_window()
                 return file
@@ -276,10 +276,10 @@ def _read_by(holders: str) -> str:
     """Says who reads a subscriber, and what to do. holders: the processes, as LockFile names them."""
     if str(os.getpid()) in re.findall(r"\d+", holders):
         return (
-            f"read by another Reader or by Workers of this process{holders}, as when a notebook's cell runs again: close these "
-            "first, or open them in a `with` block, which closes them; or choose another name"
+            f"is read by another Reader or by Workers of this process{holders}, as when a notebook's cell runs again: close "
+            "these first, or open them in a `with` block, which closes them; or choose another name"
         )
-    return f"read by another Reader or by Workers{holders}: close these, or choose another name"
+    return f"is read by another Reader or by Workers{holders}: close these, or choose another name"
 
 
 def remove(path: str, kind: str, name: str) -> None:

@@ -54,7 +54,7 @@ def work_release(journal: str, name: str, sequence: int) -> None:
 
     \b
     Example:
-      jlogtool work-release /var/lib/jobs resize 4711
+      jlogtool work-release /var/lib/jobs resize 20
     """
     from jlog.working.acting import release
 
@@ -73,7 +73,7 @@ def work_reject(journal: str, name: str, sequence: int, reason: str) -> None:
 
     \b
     Example:
-      jlogtool work-reject /var/lib/jobs resize 4711 --reason "a picture of 4 GB"
+      jlogtool work-reject /var/lib/jobs resize 21 --reason "a picture of 4 GB"
     """
     from jlog.working.acting import reject
 
