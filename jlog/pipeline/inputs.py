@@ -86,8 +86,10 @@ class Inputs:
         if not self._paths or not self._checkpoint.is_new() or self._checkpoint.first() is not None:
             return
         reader = StreamReader(StructType(), {**self._options, **_bound("starting", self._plan.start)})
-        first = reader.initialOffset()
-        reader.check_owner()  # a pipeline that is refused keeps no place
+        try:
+            first = reader.initialOffset()
+        finally:
+            reader.stop()  # the query itself begins in another process
         self._checkpoint.keep_first(first)
 
     def begin_after(self, ends: Sequence[Offset | None]) -> None:

@@ -17,6 +17,7 @@ from jlog.storage.meta import parse_json, read_meta
 from jlog.system.files import Directory, read_small, write_whole
 
 BYTES_MAX = 64 << 10
+BEGINNING_BYTE = 8  # of the subscriber's file: held for a query that has begun, and is not its owner yet
 
 
 @dataclass(frozen=True)

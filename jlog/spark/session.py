@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from jlog.errors import JournalError
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_GATEWAY = "JAVA_GATEWAY_EXITED"
+JAVA_HAS_ENDED = (
+    "Java, in which Spark runs, has ended: it was killed, which the kernel does when the machine is short of memory, or it has "
+    "used up its own memory. Give it more, --conf spark.driver.memory=4g, or let a batch have fewer records. Then run it "
+    "again: it goes on where it was"
+)
 CAUSED_BY = "Caused by: "
 LATE_WORKER = "Python worker failed to connect back"
 LOG_BYTES = 1 << 16  # that are looked at, of its end
@@ -27,6 +32,7 @@ _EXCEPTION = re.compile(r"(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b.*")
 FIXED = {  # since other values would change what is in the tables
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # all readers but old versions of Hive read it
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",  # LEGACY moves days before 1582
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # for a value that has a field twice
 }
 ALWAYS = {**FIXED, "spark.sql.streaming.stopTimeout": "30s"}
@@ -83,14 +89,21 @@ def session(
     a virtual machine that it starts; None: stderr. Raises JournalError, with the command, where Java is missing, and ValueError
     for another value of a setting that is fixed."""
     check_installed()
-    if os.environ.get("SPARK_REMOTE"):
-        raise JournalError(
-            f"SPARK_REMOTE is set to {os.environ['SPARK_REMOTE']}, and a Spark Connect server cannot run this: unset it; "
-            "name a cluster by its master"
-        )
+    places = {
+        "SPARK_REMOTE is set to": os.environ.get("SPARK_REMOTE", ""),
+        "spark.remote is": conf.get("spark.remote", ""),
+        "the master is": master or conf.get("spark.master", ""),
+    }
+    for said, url in places.items():
+        if url.startswith("sc://"):
+            raise JournalError(
+                f"{said} {url}, and a Spark Connect server cannot run this: leave it out, or unset it; name a cluster by its "
+                "master, such as spark://HOST:7077"
+            )
     _let_workers_find_us()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of Spark itself, about pandas for example
+        from py4j.protocol import Py4JError
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.appName(name)
@@ -103,10 +116,20 @@ def session(
             raise JournalError(f"Spark does not start: {reason_of(error)}{_cause(error, log)}") from error
     try:
         yield spark
+    except Exception as error:
+        if has_ended(spark):
+            raise JournalError(JAVA_HAS_ENDED) from error
+        raise
     finally:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), suppress(OSError, Py4JError) if has_ended(spark) else nullcontext():
             warnings.simplefilter("ignore")  # a service manager may have ended the virtual machine in the same moment
             spark.stop()
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Says whether the virtual machine that this process has started for Spark has ended."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def is_late_worker(error: Exception) -> bool:

@@ -254,6 +254,28 @@ def test_a_spark_connect_server_is_refused_in_one_line(tmp_path: Path, monkeypat
     result = run_command("pipeline", tmp_path / "journal", tmp_path / "lake")
     assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
     assert "SPARK_REMOTE is set to sc://127.0.0.1:9" in result.err
+    monkeypatch.delenv("SPARK_REMOTE")
+    result = run_command("pipeline", tmp_path / "journal", tmp_path / "lake", "--master", "sc://127.0.0.1:9")
+    assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
+    assert "the master is sc://127.0.0.1:9, and a Spark Connect server cannot run this" in result.err
+
+
+def test_a_virtual_machine_that_is_killed_is_named_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    with jlog.Writer(tmp_path / "journal") as writer:
+        writer.extend([b"%d" % number for number in range(100)])
+    process = start(tmp_path / "journal", tmp_path / "lake", "--trigger", "1s", "--progress")
+    assert process.stdout is not None
+    assert process.stdout.readline()  # the first batch is done
+    children = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(process.pid)], capture_output=True, text=True).stdout
+    for pid in (line.split()[0] for line in children.splitlines() if "java" in line):
+        os.kill(int(pid), signal.SIGKILL)
+    _, err = process.communicate(timeout=HUNG_SECONDS)
+    assert process.returncode == 1
+    assert "Java, in which Spark runs, has ended" in err.decode().splitlines()[-1]
+    assert "Spark's log: " in err.decode()
+    with jlog.Writer(tmp_path / "journal") as writer:
+        writer.append(b"later")
+    assert finish(start(tmp_path / "journal", tmp_path / "lake"))["records_in"] == 1
 
 
 def test_the_time_zones_of_the_host_and_of_sparks_settings_change_no_value(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow.dataset
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import jlog
@@ -123,6 +124,42 @@ def test_the_subscriber_follows_and_drives_the_clean_up(lake: Lake, path: Path) 
         assert journal.subscribers()["lake"].lag == 300
         lake.run(path, subscriber="lake")
     assert lake.sequences() == list(range(600))
+
+
+def test_two_queries_that_begin_together_do_not_share_a_subscriber(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """The first one is within its first batch, and has committed nothing yet."""
+    with jlog.Writer(path, **SMALL) as writer:
+        fill(writer, 300)
+    began, goes_on = threading.Event(), threading.Event()
+
+    def wait(frame: DataFrame, number: int) -> None:
+        began.set()
+        assert goes_on.wait(HUNG_SECONDS)
+
+    stream = spark.readStream.format("jlog").option("subscriber", "lake").load(str(path))
+    first = stream.writeStream.foreachBatch(wait).option("checkpointLocation", str(tmp_path / "first")).start()
+    try:
+        assert began.wait(HUNG_SECONDS)
+        with pytest.raises(StreamingQueryException, match="another query has begun with the subscriber lake"):
+            Lake(spark, tmp_path / "second").run(path, subscriber="lake")
+    finally:
+        goes_on.set()
+        first.stop()
+
+
+def test_a_query_that_was_stopped_in_its_first_batch_begins_again(spark: SparkSession, lake: Lake, path: Path) -> None:
+    with jlog.Writer(path, **SMALL) as writer:
+        fill(writer, 300)
+    stream = spark.readStream.format("jlog").option("subscriber", "lake").load(str(path))
+    failing = stream.writeStream.foreachBatch(fail).option("checkpointLocation", str(lake.folder / "checkpoint"))
+    with pytest.raises(StreamingQueryException):
+        failing.start().awaitTermination(HUNG_SECONDS)
+    lake.run(path, subscriber="lake")
+    assert lake.sequences() == list(range(300))
+
+
+def fail(frame: DataFrame, number: int) -> None:
+    raise ZeroDivisionError(f"batch {number} of {frame.columns}")
 
 
 def test_a_new_query_begins_at_its_subscriber_or_its_option(spark: SparkSession, path: Path, tmp_path: Path) -> None:

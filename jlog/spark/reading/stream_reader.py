@@ -75,13 +75,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._initial = self._positions(
                 {name: 0 if self._is_empty(source) else self._begin(source, ends[name]) for name, source in sources.items()}
             )
+            for source in sources.values():
+                self._subscription.begin(source, self._query)
             self._subscription.log_first()
         return self._initial
-
-    def check_owner(self) -> None:
-        """Raises JournalError where a subscriber is another query's."""
-        for source in self._sources.values():
-            self._subscription.check_owner(source, self._query)
 
     def _begin(self, source: SparkSource, end: int) -> int:
         """Returns where a new query begins: at the bound that is given, else at the position of its subscriber, else at the
@@ -322,4 +319,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._subscription.move(positions, query or self._query, claim=query is not None)
 
     def stop(self) -> None:
-        """Does nothing, for nothing is held."""
+        self._subscription.end()

@@ -12,8 +12,9 @@ from contextlib import suppress
 import jlog
 from jlog.errors import JournalError, PositionLost, SubscriberBusy, SubscriberExists
 from jlog.options import retention_of
+from jlog.positions.position_files import SUBSCRIBER, PositionFile
+from jlog.positions.query_owners import BEGINNING_BYTE, owner_of
 from jlog.positions.query_owners import claim as claim_for
-from jlog.positions.query_owners import owner_of
 from jlog.spark.reading.ends import AT_ONCE
 from jlog.spark.reading.sources import SparkSource
 from jlog.storage.meta import read_meta
@@ -32,6 +33,7 @@ class Subscription:
         self._checkpoint = checkpoint
         self._moved: dict[str, int] = {}
         self._first_in: list[str] = []  # journals that had no subscriber before, and are not logged yet
+        self._beginning: dict[str, PositionFile] = {}  # by journal, while the subscriber has no owner
 
     def position(self, source: SparkSource) -> int | None:
         """Returns its position; None where it does not exist."""
@@ -50,6 +52,29 @@ class Subscription:
             journal.add_subscriber(self._name, sequence)
             if is_first:
                 self._first_in.append(source.name)
+
+    def begin(self, source: SparkSource, query: str | None) -> None:
+        """Keeps other queries from beginning with the subscriber until it belongs to this one, or this process ends. Raises
+        JournalError where it is another query's, or another one begins with it. The query is in no checkpoint yet: an owner
+        that is written down now would refuse it if it were killed before, and began anew."""
+        self.check_owner(source, query)
+        if self._name is None or source.name in self._beginning or owner_of(source.path, self._name) is not None:
+            return
+        file = PositionFile(source.path, read_meta(source.path), SUBSCRIBER, self._name)
+        if file.lock_file.acquire(BEGINNING_BYTE, timeout=0):
+            self._beginning[source.name] = file
+            return
+        file.close()
+        self._refuse(
+            f"{source.path}: another query has begun with the subscriber {self._name}, and reads its first batch",
+            "Give each query a subscriber of its own",
+        )
+
+    def end(self) -> None:
+        """Lets other queries begin with the subscriber, if it does not belong to this one by now."""
+        for file in self._beginning.values():
+            file.close()
+        self._beginning.clear()
 
     def log_first(self) -> None:
         """Logs once that the retention of these journals begins to remove segments: a journal without subscribers keeps
@@ -116,6 +141,8 @@ class Subscription:
         owner = owner_of(source.path, self._name)
         if owner is None and claim and query is not None:
             owner = claim_for(source.path, self._name, query, self._checkpoint)
+            if source.name in self._beginning:
+                self._beginning.pop(source.name).close()
         if owner is None or query is None or owner.query == query:
             return
         told = f"{source.path}: the subscriber {self._name} belongs to {owner}, and this is the query {query[:8]}"

@@ -13,7 +13,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -258,13 +258,18 @@ def _named(options: Mapping[str, str]) -> tuple[str, int]:
 def _open(path: str, options: dict[str, Any], create: str | None) -> jlog.Journal:
     """Opens the journal, and creates it if there is none."""
     # A driver somewhere in a cluster sees no journal of another host. It should not create a second one there.
+    occupied: JournalExists | None = None
     may_create = create is None and os.path.isdir(os.path.dirname(path)) and has_local_master()
     if may_create or (create is not None and _flag("create", create)):
-        with suppress(JournalExists):
-            jlog.Journal.create(path, **options)
+        try:
+            return jlog.Journal.create(path, **options)
+        except JournalExists as error:
+            occupied = error
     try:
         return jlog.Journal(path)
     except JournalNotFound:
+        if occupied is not None:
+            raise occupied from None  # something else is there
         raise JournalNotFound(
             f"there is no journal at {path} on {socket.gethostname()}, where Spark's driver runs. If this is the host of the "
             f"journal, create it with the option create=true or with jlog.Journal.create({path!r}). By default only a driver "

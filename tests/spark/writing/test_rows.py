@@ -100,6 +100,14 @@ def test_a_journal_that_must_be_there_is_not_made(spark: SparkSession, tmp_path:
     assert not (tmp_path / "journal").exists()
 
 
+@pytest.mark.parametrize("create", [{}, {"create": "true"}])
+def test_a_directory_with_other_files_is_named_as_such(spark: SparkSession, tmp_path: Path, create: dict[str, str]) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "part-0.parquet").touch()
+    with pytest.raises(Exception, match=r"lake is a directory with other files"):
+        save(numbers(spark, 10), tmp_path / "lake", **create)
+
+
 def test_no_directory_is_made_for_a_journal_unless_told(spark: SparkSession, tmp_path: Path) -> None:
     """The path may be that of another host, or mistyped."""
     path = tmp_path / "missing" / "journal"
