@@ -163,6 +163,10 @@ class NoRoom(JournalFull, Retry):
     """A journal is full for now: retention, or a reader that commits, makes room."""
 
 
+class TookTooLong(Retry):
+    """The sink has not taken the transaction within the time that it has for one. A smaller one may be taken."""
+
+
 class Refused(JournalError):
     """The sink refuses one of the records of the open transaction, which has to be given up. `record` is anything that the
     source's describe() takes for that record; None where it is not known which one it is."""

@@ -19,6 +19,7 @@ from jlog.flow.ends import (
     Source,
     SourcePosition,
     SourcePositionChange,
+    TookTooLong,
     Undecided,
     Unsettled,
     changed_by,
@@ -33,6 +34,7 @@ from jlog.flow.stop import Stopped
 
 LINGERS = 5  # longest transaction while records keep coming, as many times `linger`
 TRANSACTION_BYTES = 32 << 20
+GROWTH, SLOW_GROWTH = 2.0, 1.1  # of the records of a transaction, after one that was halved; slow where its time was over
 CHUNK_RECORDS = 2_000
 IDLE_SECONDS = 1.0  # seconds after which a source position that moved without records is committed
 RETRY_SECONDS = 0.1, 5.0  # first and longest wait, in seconds
@@ -86,6 +88,8 @@ class Flow:
         self._moved_at = time.monotonic()
         self._retry_after = RETRY_SECONDS[0]
         self._pending = [0, 0]  # records and bytes of the open transaction
+        self._growth = GROWTH
+        self._full_at = 0.0  # time when the open transaction is committed, however little it has
 
     # --- Running ----------------------------------------------------------------------------------------------------
 
@@ -235,11 +239,11 @@ class Flow:
                     break
                 continue
             if moved == 0:
-                until, full_at = now + self._options.linger, now + LINGERS * self._options.linger
+                until, self._full_at = now + self._options.linger, now + LINGERS * self._options.linger
             self._pending[0] = moved + len(batch)
             self._pending[0] = moved = moved + self._write(batch)
             size = self._pending[1] + self.sink.overhead_bytes + (0 if self._letters is None else self._letters.bytes)
-            if self._end is not None or self._stop.requested or time.monotonic() >= full_at or size >= TRANSACTION_BYTES:
+            if self._end is not None or self._stop.requested or time.monotonic() >= self._full_at or size >= TRANSACTION_BYTES:
                 break
         return moved
 
@@ -260,18 +264,24 @@ class Flow:
         if self._function is None and not self._known:
             self._pending[1] += self.sink.write(batch, partial(self._refuse, None))
         else:
-            made = self._make(batch)
+            made, done = self._make(batch)
             self._pending[1] += self.sink.write([one.record for one in made], partial(self._refuse, made))
+            if self._end is None and done < len(batch):
+                self.source.give_back(batch, done)
+                return done
         if self._end is None:
             return len(batch)
         self.source.give_back(batch, self._end.number)
         return self._end.number
 
-    def _make(self, batch: Any) -> list[Made]:
-        """Returns the records that the function makes, without those that are known to be refused."""
+    def _make(self, batch: Any) -> tuple[list[Made], int]:
+        """Returns the records that the function makes, without those that are known to be refused, and how many of the batch
+        it has had: a slow function gets the others in the next transaction, before the time of this one is over."""
         made: list[Made] = []
         for index, record in enumerate(batch):
             self._stop.slice()  # a function may be slow: raises Stopped when the time to stop is over
+            if index and time.monotonic() >= self._full_at:
+                return made, index
             try:
                 self._check_known(record)
                 several = [record] if self._function is None else self._apply(self._function, record)
@@ -288,7 +298,7 @@ class Flow:
                 made += [Made(one, index, record) for one in several]
             if not goes_on:
                 break
-        return made
+        return made, len(batch)
 
     def _apply(self, function: Function, record: Any) -> list[RecordLike]:
         """Calls the user's function, which interrupt_function() may end."""
@@ -346,7 +356,9 @@ class Flow:
         stats.missing = self.source.missing
         for where in self._left_out:
             self._known.pop(where, None)
-        self._limit = min(2 * self._limit, self.sink.transaction_records)
+        self._limit = min(int(self._growth * self._limit) + 1, self.sink.transaction_records)
+        if self._limit == self.sink.transaction_records:
+            self._growth = GROWTH
         self._retry_after = RETRY_SECONDS[0]
         self._moved_at = time.monotonic()
 
@@ -401,6 +413,9 @@ class Flow:
         if isinstance(error, NoRoom):
             self._limit = max(1, self._pending[0] // 2)  # there may never be room for all of it at once
             text += "; nothing is lost: the flow waits for room"
+        if isinstance(error, TookTooLong):
+            self._limit = max(1, (self._pending[0] or self._limit) // 2)
+            self._growth = SLOW_GROWTH  # else every other transaction would take too long
         if text != self.stats.last_error:
             self._options.on_event(f"{text}; trying again")
         self.stats.retries += 1

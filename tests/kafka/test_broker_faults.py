@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import subprocess
 import threading
 import time
 
 import pytest
 from confluent_kafka import Producer
-from kafka_broker import SESSION_SECONDS, Broker
+from kafka_broker import POM, SESSION_SECONDS, Broker, jars_of
 
 import exhaustive
 import jlog
@@ -53,6 +54,23 @@ def test_a_broker_killed_and_restarted_has_every_record_once(journal, broker, ur
     wait_until(lambda: position(journal) == records)
     assert mirror.end()[0] == 0
     witness.check_numbered(topic, records)
+
+
+@pytest.mark.timeout(300)
+def test_a_mirror_moves_on_where_the_line_is_too_slow_for_a_whole_transaction(tmp_path, broker, url, witness, topic):
+    """The quota lets half of the records through within the time of a transaction."""
+    with jlog.Writer(tmp_path / "journal") as writer:
+        writer.extend([b"%06d" % number + os.urandom(1000) for number in range(1_200)])
+    jars = os.pathsep.join(map(str, sorted(jars_of(POM).glob("*.jar"))))
+    quota = ["kafka.admin.ConfigCommand", "--alter", "--add-config", "producer_byte_rate=100000"]
+    command = ["java", "-Xmx128m", "-cp", jars, *quota, "--bootstrap-server", broker.address, "--entity-type", "clients"]
+    subprocess.run([*command, "--entity-name", "slow"], check=True, capture_output=True)
+    options = {"transaction.timeout.ms": 6_000, "client.id": "slow"}
+    flow = Mirror(tmp_path / "journal", url, config=options, until_end=True)
+    stats = flow.run()
+    assert stats.records == 1_200
+    assert stats.retries > 0
+    assert len(witness.messages(topic)) == 1_200
 
 
 @pytest.mark.exhaustive

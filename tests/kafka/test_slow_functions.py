@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import jlog
@@ -52,3 +54,21 @@ def test_sigterm_ends_many_mirrors_within_a_function(processes, directory, broke
     running = processes("run", file, patient=True)
     wait_until((directory / "begun").exists)
     assert running.end() == (0, "")
+
+
+def test_what_a_slow_function_has_made_is_committed_before_all_is_made(tmp_path):
+    """The sixth record takes longer than a transaction stays open: the others are not waited for."""
+    seen = []
+
+    def slow(record):
+        if record.sequence == 5:
+            time.sleep(0.1)
+        seen.append(jlog.Journal(tmp_path / "sink").next_sequence)
+        return record
+
+    with jlog.Writer(tmp_path / "source") as writer:
+        writer.extend([b"%d" % number for number in range(10)])
+    jlog.Journal.create(tmp_path / "sink")
+    assert jlog.transform(tmp_path / "source", tmp_path / "sink", slow, linger=0.01).records == 10
+    assert (seen[5], seen[6]) == (0, 6)
+    assert list(jlog.Reader(tmp_path / "sink").values()) == [b"%d" % number for number in range(10)]

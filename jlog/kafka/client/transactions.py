@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from jlog.errors import JournalError
-from jlog.flow.ends import Refused, Retry
+from jlog.flow.ends import Refused, Retry, TookTooLong
 from jlog.kafka.client.background import answer_of, let_go
 from jlog.kafka.client.claims import Claims
 from jlog.kafka.client.clients import AnyProducer, open_producer
@@ -47,6 +47,14 @@ class RecordAt:
     """A record of a journal, by its sequence alone."""
 
     sequence: int
+
+
+class LateBrokers(PassingBrokerError, TookTooLong):
+    """The brokers have not acknowledged the records in time."""
+
+
+class GivenUp(UnsettledBrokers, TookTooLong):
+    """The brokers have given up the transaction, whose time was over."""
 
 
 class Transactions:
@@ -243,7 +251,7 @@ class Transactions:
             return Refused(f"{error.args[0].str()} (topic {topic})", at)
         if code in LATE:
             text = f"{self._settings.servers}: {what}: {self._cluster.why_late(topic)}"
-            return PassingBrokerError(text, code)
+            return LateBrokers(text, code)
         if code in UNKNOWN_TOPIC:
             return self._what_changed(topic, error, what)
         is_of_id = code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -282,6 +290,6 @@ class Transactions:
                 f"{where}: the brokers have forgotten the transactional id {self._table}, since nothing was moved for longer "
                 f"than their transactional.id.expiration.ms; nothing is lost"
             )
-        return UnsettledBrokers(
+        return GivenUp(
             f"{where}: the broker has given up a transaction that took too long, or an earlier mirror was just starting"
         )
