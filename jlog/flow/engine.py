@@ -89,7 +89,7 @@ class Flow:
         self._retry_after = RETRY_SECONDS[0]
         self._pending = [0, 0]  # records and bytes of the open transaction
         self._growth = GROWTH
-        self._full_at = 0.0  # time when the open transaction is committed, however little it has
+        self._has_given_back = False  # the source has records again that it has handed out
 
     # --- Running ----------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,11 @@ class Flow:
 
     def _ensure_open(self) -> None:
         if self._open:
+            if self._has_given_back:
+                self.source.resume(self._committed)
+                self._has_given_back = False
             return
+        self._has_given_back = False
         with self._beginning():
             source_positions = self.sink.open()
             if self._letters is not None:
@@ -239,11 +243,17 @@ class Flow:
                     break
                 continue
             if moved == 0:
-                until, self._full_at = now + self._options.linger, now + LINGERS * self._options.linger
+                until, full_at = now + self._options.linger, now + LINGERS * self._options.linger
             self._pending[0] = moved + len(batch)
             self._pending[0] = moved = moved + self._write(batch)
             size = self._pending[1] + self.sink.overhead_bytes + (0 if self._letters is None else self._letters.bytes)
-            if self._end is not None or self._stop.requested or time.monotonic() >= self._full_at or size >= TRANSACTION_BYTES:
+            if (
+                self._end is not None
+                or self._has_given_back
+                or self._stop.requested
+                or time.monotonic() >= full_at
+                or size >= TRANSACTION_BYTES
+            ):
                 break
         return moved
 
@@ -268,6 +278,7 @@ class Flow:
             self._pending[1] += self.sink.write([one.record for one in made], partial(self._refuse, made))
             if self._end is None and done < len(batch):
                 self.source.give_back(batch, done)
+                self._has_given_back = True
                 return done
         if self._end is None:
             return len(batch)
@@ -277,10 +288,11 @@ class Flow:
     def _make(self, batch: Any) -> tuple[list[Made], int]:
         """Returns the records that the function makes, without those that are known to be refused, and how many of the batch
         it has had: a slow function gets the others in the next transaction, before the time of this one is over."""
+        until = time.monotonic() + LINGERS * self._options.linger
         made: list[Made] = []
         for index, record in enumerate(batch):
             self._stop.slice()  # a function may be slow: raises Stopped when the time to stop is over
-            if index and time.monotonic() >= self._full_at:
+            if index and time.monotonic() >= until:
                 return made, index
             try:
                 self._check_known(record)

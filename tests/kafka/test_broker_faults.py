@@ -58,9 +58,9 @@ def test_a_broker_killed_and_restarted_has_every_record_once(journal, broker, ur
 
 @pytest.mark.timeout(300)
 def test_a_mirror_moves_on_where_the_line_is_too_slow_for_a_whole_transaction(tmp_path, broker, url, witness, topic):
-    """The quota lets half of the records through within the time of a transaction."""
+    """The quota lets a third of the records through within the time of a transaction."""
     with jlog.Writer(tmp_path / "journal") as writer:
-        writer.extend([b"%06d" % number + os.urandom(1000) for number in range(1_200)])
+        writer.extend([b"%06d" % number + os.urandom(1000) for number in range(4_000)])
     jars = os.pathsep.join(map(str, sorted(jars_of(POM).glob("*.jar"))))
     quota = ["kafka.admin.ConfigCommand", "--alter", "--add-config", "producer_byte_rate=100000"]
     command = ["java", "-Xmx128m", "-cp", jars, *quota, "--bootstrap-server", broker.address, "--entity-type", "clients"]
@@ -68,9 +68,9 @@ def test_a_mirror_moves_on_where_the_line_is_too_slow_for_a_whole_transaction(tm
     options = {"transaction.timeout.ms": 6_000, "client.id": "slow"}
     flow = Mirror(tmp_path / "journal", url, config=options, until_end=True)
     stats = flow.run()
-    assert stats.records == 1_200
+    assert stats.records == 4_000
     assert stats.retries > 0
-    assert len(witness.messages(topic)) == 1_200
+    assert len(witness.messages(topic)) == 4_000
 
 
 @pytest.mark.exhaustive

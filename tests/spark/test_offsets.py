@@ -200,6 +200,7 @@ def test_a_first_subscriber_is_logged_once(root: Path, caplog: pytest.LogCapture
     jlog.Journal(root / "empty").add_subscriber("billing")
     reader = stream(root, journalPattern=".*", subscriber="lake")
     reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader.stop()
     stream(root, journalPattern=".*", subscriber="lake").initialOffset()
     (line,) = caplog.messages
     assert line.startswith("large, little: lake is the first subscriber, created for this query. ")
@@ -305,28 +306,29 @@ def test_a_second_query_with_the_same_subscriber_is_refused(root: Path, caplog: 
 
 def test_a_query_gets_its_subscriber_where_spark_asks_for_the_next_batch(root: Path) -> None:
     """As at the end of a run, before the commit of the last batch."""
-    readers = [stream(root / "large", subscriber="lake") for _ in range(2)]
-    begins = [reader.initialOffset() for reader in readers]
-    end = readers[0].latestOffset(begins[0], ReadAllAvailable())
-    other = readers[1].latestOffset(begins[1], ReadAllAvailable())  # neither has it yet
-    readers[0].latestOffset(end, ReadAllAvailable())
+    first, second = (stream(root / "large", subscriber="lake") for _ in range(2))
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    first.latestOffset(end, ReadAllAvailable())
+    first.stop()
     with pytest.raises(JournalError, match="belongs to the query"):
-        readers[1].commit(other)
+        second.latestOffset(second.initialOffset(), ReadAllAvailable())
 
 
-def test_of_two_queries_that_begin_at_once_the_first_commit_gets_the_subscriber(root: Path) -> None:
-    readers = [stream(root / "large", subscriber="lake") for _ in range(2)]
-    ends = [reader.latestOffset(reader.initialOffset(), ReadAllAvailable()) for reader in readers]
-    readers[0].commit(ends[0])
+def test_of_two_queries_that_begin_at_once_one_gets_the_subscriber(root: Path) -> None:
+    first, second = (stream(root / "large", subscriber="lake") for _ in range(2))
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    with pytest.raises(JournalError, match="another query has begun with the subscriber lake"):
+        second.initialOffset()
+    first.commit(end)
     with pytest.raises(JournalError, match="belongs to the query"):
-        readers[1].commit(ends[1])
-    readers[0].commit(ends[0])
+        second.initialOffset()
 
 
 def test_a_query_that_starts_again_keeps_its_subscriber(root: Path) -> None:
     """The checkpoint keeps its id, also where the first run ended before a commit."""
     first = stream(root / "large", subscriber="lake", maxRecordsPerTrigger=30)
     one = first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())
+    first.stop()
     again = stream(root / "large", subscriber="lake", maxRecordsPerTrigger=30)
     assert rows(again, again.initialOffset(), one) == list(range(30))
     again.commit(one)

@@ -72,11 +72,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_names(self._options.start, sources)
             self._know_query({})
             ends = self._ends_of(sources)
-            self._initial = self._positions(
+            initial = self._positions(
                 {name: 0 if self._is_empty(source) else self._begin(source, ends[name]) for name, source in sources.items()}
             )
             for source in sources.values():
                 self._subscription.begin(source, self._query)
+            self._initial = initial
             self._subscription.log_first()
         return self._initial
 
