@@ -77,7 +77,7 @@ class Queues:
             return
         if not creates and not self.exists(queue):
             return
-        opened = None
+        opened: jlog.Writer | None = None
         try:
             opened = self._writer(queue)
             opened.append(message)
