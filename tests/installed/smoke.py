@@ -38,6 +38,9 @@ clean orders                                | 0 | first record
 work orders jobs --until-end -- python -c "print(input())" | 0 | second
 work orders dying --until-end --max-attempts 1 --dead-letters dead -- python -c "raise SystemExit(1)" | 0 | python ended with 1
 work-retry dead orders                      | 0 | 3
+work-ls orders jobs                         | 0 |
+work-release orders jobs 0                  | 1 | work-ls
+work-reject orders jobs 0                   | 1 | work-ls
 stats orders                                | 0 | billing
 top --interval 0.1 orders                   | 0 | orders
 backup orders copy                          | 0 |
