@@ -67,7 +67,9 @@ def one(name: str, command: click.Command, heading: str) -> str:
             f"{notes(heading, name)}```sh\n{examples}\n```",
         ]
         del parts[4]  # the first paragraph, which the examples follow
-        parts.append("\n".join(["| option | |", "|---|---|", *rows(command)]))
+        options = list(rows(command))
+        if options:
+            parts.append("\n".join(["| option | |", "|---|---|", *options]))
     return "\n\n".join(parts) + "\n"
 
 
