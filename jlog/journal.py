@@ -17,7 +17,7 @@ from jlog.care.backup import backup
 from jlog.care.cleaning import archive_of, archive_sealed, clean, clean_if_free, roll_if_due
 from jlog.care.clock import ahead_seconds
 from jlog.care.deletion import delete
-from jlog.care.standing import standing_positions, with_held_bytes
+from jlog.care.standing import shared_fields, standing_positions, with_held_bytes
 from jlog.care.verify import Progress, Report, segment_ends, verify
 from jlog.errors import JournalError, SubscriberExists
 from jlog.html import SHOWN_ROWS, ends, records_table, table, time_text
@@ -399,6 +399,7 @@ class Journal:
         meta = read_meta(self._path)
         subscribers, checkpoints = self.subscribers(), self.checkpoints()
         dead = {name: at for name, at in subscribers.items() if at.dead or at.expired}
+        shared = shared_fields(subscribers, self.stats)
         return {
             "path": self._path,
             "uuid": self.uuid,
@@ -412,8 +413,7 @@ class Journal:
             **meta.options,
             "retention": retention_fields(retention_of(meta.options)),
             "subscribers": [
-                fields | (at.work.fields() if at.work else {})
-                for fields, at in zip(_fields_of(subscribers, "sequence", "lag", "busy"), subscribers.values(), strict=True)
+                fields | shared.get(fields["name"], {}) for fields in _fields_of(subscribers, "sequence", "lag", "busy")
             ],
             "dead": _fields_of(dead, "idle_seconds", "held_bytes", "expired"),
             "checkpoints": _fields_of(checkpoints, "sequence", "lag"),

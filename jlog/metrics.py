@@ -111,7 +111,7 @@ class Collector(_Collector):
         with self._lock:
             for path in self._paths:
                 found = self._look(path)
-                name = path.encode(errors="backslashreplace").decode()  # a path need not be Unicode, and a label must be
+                name = _label(path)
                 _add(families, GaugeMetricFamily, "jlog_up", "1 when it can be read.", found is not None, journal=name)
                 if found is not None:
                     _add_journal(families, name, found)
@@ -152,12 +152,20 @@ def _add_work(families: dict[str, Family], work: SharedWork, **labels: str) -> N
         _add(families, GaugeMetricFamily, name, text, value_of(work), **labels)
     for name, (text, value_of) in WORK_COUNTERS.items():
         _add(families, CounterMetricFamily, name, text, value_of(work), **labels)
+    options = {name: getattr(work.options, name) for name in ("order", "max_attempts", "dead_letters")}
+    stated = {name: "" if value is None else _label(str(value)) for name, value in options.items()}
+    _add(families, GaugeMetricFamily, "jlog_work_info", "1, with the options of its workers.", 1, **labels, **stated)
     by_pid: dict[int, int] = {}  # a process may have several workers
     for worker in work.workers:
         by_pid[worker["pid"]] = by_pid.get(worker["pid"], 0) + worker["taken"]
     for pid, taken in by_pid.items():
         text = "Records that the workers of this process have taken and not finished."
         _add(families, GaugeMetricFamily, "jlog_worker_taken", text, taken, **labels, pid=str(pid))
+
+
+def _label(path: str) -> str:
+    """Returns what stands for the path in a label, which must be Unicode, as a path need not be."""
+    return path.encode(errors="backslashreplace").decode()
 
 
 def _add(families: dict[str, Family], kind: type[Family], name: str, text: str, value: float, **labels: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import accumulate
@@ -12,9 +12,10 @@ from typing import Any
 from jlog.care.retention import is_expired
 from jlog.errors import CorruptJournal
 from jlog.options import retention_of
-from jlog.positions import position_files
+from jlog.positions import position_files, work_files
 from jlog.positions.names import is_name
 from jlog.positions.position_files import SUBSCRIBER, Position, PositionFile, SharedWork
+from jlog.positions.work_files import WorkOptions
 from jlog.storage.gaps import count_assigned
 from jlog.storage.meta import Meta, read_meta
 from jlog.storage.segments import Segment
@@ -52,12 +53,12 @@ def standing_positions(
             damaged=at is None,
             idle_seconds=0.0 if at is None else max(0, now_us() - at.moved_us) / 1e6,
             expired=kind == SUBSCRIBER and at is not None and is_expired(path, meta, at, retention),
-            work=None if window is None else _work(window, sequence, lag),
+            work=None if window is None else _work(window, sequence, lag, work_files.read_options(path, name)),
         )
     return found
 
 
-def _work(window: dict[str, Any], oldest: int, lag: int) -> SharedWork:
+def _work(window: dict[str, Any], oldest: int, lag: int, options: WorkOptions) -> SharedWork:
     """Returns how the records of a shared subscriber stand."""
     workers = window["workers"]
     done = max(0, window["next"] - oldest - window["used"])
@@ -73,7 +74,17 @@ def _work(window: dict[str, Any], oldest: int, lag: int) -> SharedWork:
         rejections=window["rejections"],
         deaths=window["deaths"],
         full=window["used"] >= window["limit"],
+        options=options,
     )
+
+
+def shared_fields(found: Mapping[str, Position], look: Callable[[], Any]) -> dict[str, dict[str, Any]]:
+    """Returns what --json shows of the subscribers that workers share, beside their position. look: Journal.stats()."""
+    shared = {name: at.work.fields() for name, at in found.items() if at.work}
+    now = look().subscribers if shared else {}
+    for name, fields in shared.items():
+        fields["oldest_unread_seconds"] = now[name].oldest_unread_seconds if name in now else None
+    return shared
 
 
 def with_held_bytes(found: dict[str, Position], segments: Iterable[Segment]) -> dict[str, Position]:

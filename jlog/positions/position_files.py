@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from jlog._core.system.lock import AT_ONCE, NEVER, RANGES, Deadline, HeldRange, 
 from jlog._core.work.window import look
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
 from jlog.positions.names import check_name, check_new_name, is_name
+from jlog.positions.work_files import WorkOptions
 from jlog.storage.meta import Meta
 from jlog.system.clock import time_of
 from jlog.system.files import Directory, file_in, has_more_entries, is_there, stat_file
@@ -63,10 +64,12 @@ class SharedWork:
     rejections: int = 0
     deaths: int = 0
     full: bool = False
+    options: WorkOptions = field(default_factory=WorkOptions)
 
     def fields(self) -> dict[str, Any]:
         """Returns what --json shows of a shared subscriber beside its position."""
-        return {name: getattr(self, name) for name in ("taken", "delayed", "done", "unfinished", "workers")}
+        counts = {name: getattr(self, name) for name in ("taken", "delayed", "done", "unfinished", "workers")}
+        return counts | {name: getattr(self.options, name) for name in ("order", "max_attempts", "dead_letters", "backoff")}
 
 
 @dataclass(frozen=True)

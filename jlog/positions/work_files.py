@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from jlog._core.format.checksum import crc32c
 from jlog._core.format.constants import NUMBER_MAX
@@ -17,7 +17,7 @@ from jlog._core.format.dual_slot import birth_us
 from jlog._core.system.durable import sync_data, sync_directory
 from jlog._core.system.notices import warn
 from jlog._core.work.window import FOLDER, window_path
-from jlog.errors import CorruptJournal
+from jlog.errors import CorruptJournal, JournalError
 from jlog.storage.meta import Meta, checked_body, parse_json, whole_number
 from jlog.system.files import Directory, open_file, read_small, write_whole
 
@@ -27,6 +27,7 @@ WINDOW_DEFAULT = 65_536
 WINDOW_MAX = 1 << 24
 Order = Literal["any", "key"]
 ORDERS = get_args(Order)
+HEAD_BYTES = 64 << 10  # the options come first in the file
 LINES_BYTES_MIN = 64 << 10  # the file is not replaced before it has so many bytes of lines after the copy
 File = tuple[int, int, int]  # inode, bytes without the lines after the copy, all bytes
 _FIRST_LINE = re.compile(rb"jlog work (\d{1,9}) crc32c=([0-9a-f]{8})\n")
@@ -85,9 +86,7 @@ def read(path: str, meta: Meta, name: str) -> DurableCopy | None:
     body, begin = checked_body(first + newline + second, _FIRST_LINE, VERSION, file, "shared subscriber's file")
     try:
         fields = parse_json(body)
-        options = dict(fields["options"])
-        options["backoff"] = tuple(options["backoff"])
-        copy = DurableCopy(WorkOptions(**options), rewinds=whole_number(fields, "rewinds", 0, NUMBER_MAX))
+        copy = DurableCopy(_options(fields["options"]), rewinds=whole_number(fields, "rewinds", 0, NUMBER_MAX))
         with open(file, "rb") as opened:
             original = fields["inode"] == status.st_ino and fields["birth_us"] in (0, birth_us(opened.fileno()))
         if fields["uuid"] != meta.uuid.hex() or not original or fields["next_sequence"] is None:
@@ -97,6 +96,22 @@ def read(path: str, meta: Meta, name: str) -> DurableCopy | None:
         return _changed(replace(copy, next_sequence=following, unfinished=unfinished), lines, file)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptJournal(file, begin, f"its content is not valid: {error}") from None
+
+
+def read_options(path: str, name: str) -> WorkOptions:
+    """Reads the options alone, to show them: what is unfinished may be much, and is left out, and the checksum with it. Where
+    they cannot be read, it returns those with which a worker would open."""
+    try:
+        with open_file(path_of(path, name)) as opened:
+            head = os.pread(opened.fd, HEAD_BYTES, 0).decode()
+        _, mark, begin = head.partition('"options": ')
+        return _options(json.JSONDecoder().raw_decode(begin)[0]) if mark else WorkOptions()
+    except (OSError, JournalError, KeyError, TypeError, ValueError):
+        return WorkOptions()
+
+
+def _options(fields: dict[str, Any]) -> WorkOptions:
+    return WorkOptions(**fields | {"backoff": tuple(fields["backoff"])})
 
 
 def _unfinished(sequence: int, key_hash: int, attempts: int, failures: int | None = None) -> list[int]:

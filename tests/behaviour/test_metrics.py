@@ -83,7 +83,8 @@ def test_a_scrape_says_what_the_journal_says(path, server):
 def test_a_scrape_says_what_workers_do(path, server):
     with jlog.Writer(path) as writer:
         writer.extend([b"%d" % number for number in range(10)])
-    with jlog.Worker(path, "resize", window=5, backoff=(3600, 3600)) as worker, jlog.Worker(path, "resize") as other:
+    options = {"max_attempts": 3, "dead_letters": f"{path}.dead", "backoff": (3600, 3600)}
+    with jlog.Worker(path, "resize", window=5, **options) as worker, jlog.Worker(path, "resize") as other:
         tasks = worker.take(4)
         tasks[0].ack()
         tasks[1].nack()
@@ -97,6 +98,8 @@ def test_a_scrape_says_what_workers_do(path, server):
         assert {name: found(f"jlog_work_{name}", path, **at) for name in figures} == figures
         assert {name: found(f"jlog_work_{name}_total", path, **at) for name in totals} == totals
         assert found("jlog_worker_taken", path, **at, pid=str(os.getpid())) == 4
+        options = {"order": "any", "max_attempts": "3", "dead_letters": f"{path}.dead"}
+        assert found("jlog_work_info", path, **at, **options) == 1
         assert jlog.Journal(path).stats().subscribers["resize"].work.full
         other.ack(held)
 

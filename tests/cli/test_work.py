@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -32,18 +33,30 @@ def test_the_command_is_run_once_for_each_record(numbers: Path, tmp_path: Path) 
             "done": 0,
             "unfinished": 0,
             "workers": [],
+            "order": "any",
+            "max_attempts": None,
+            "dead_letters": None,
+            "backoff": [1.0, 60.0],
+            "oldest_unread_seconds": None,
         }
     ]
 
 
 def test_ls_counts_what_is_taken_delayed_and_done(numbers: Path) -> None:
-    with jlog.Worker(numbers, "resize") as worker:
+    options = {"order": "key", "max_attempts": 5, "dead_letters": str(numbers) + ".dead", "backoff": (2, 30)}
+    with jlog.Worker(numbers, "resize", **options) as worker:
         tasks = worker.take(10)
         tasks[3].ack()
         tasks[4].ack()
         tasks[5].nack(delay=3600)
         (found,) = do("subscriber", "ls", numbers, "--json").json
-    assert found == {
+        (informed,) = do("info", numbers, "--json").json["subscribers"]
+    with jlog.Reader(numbers) as reader:
+        oldest = time.time() - next(iter(reader)).timestamp.timestamp()
+    assert 0 < found.pop("oldest_unread_seconds") <= informed.pop("oldest_unread_seconds") <= oldest
+    assert informed == found
+    assert found == options | {
+        "backoff": [2.0, 30.0],
         "name": "resize",
         "sequence": 0,
         "lag": 100,
@@ -58,14 +71,19 @@ def test_ls_counts_what_is_taken_delayed_and_done(numbers: Path) -> None:
 
 def test_ls_info_stats_and_top_show_what_workers_do(numbers: Path) -> None:
     jlog.Journal(numbers).add_subscriber("billing")
-    with jlog.Worker(numbers, "resize", window=10) as worker:
+    dead = numbers.with_name("dead")
+    with jlog.Worker(numbers, "resize", window=10, order="key", max_attempts=5, dead_letters=dead) as worker:
         _held = worker.take(10)
         _held[0].nack(delay=3600)
         listed = [line.split() for line in do("subscriber", "ls", numbers).out.decode().splitlines()]
-        assert ["name", "sequence", "lag", "busy", "workers", "taken", "delayed", "unfinished"] in listed
-        assert ["resize", "0", "100", "yes", "1", "9", "1", "100"] in listed
+        counts = ["name", "sequence", "lag", "busy", "workers", "taken", "delayed", "unfinished"]
+        assert [*counts, "oldest", "order", "max_attempts", "dead_letters"] in listed
+        (resize,) = (line for line in listed if line[0] == "resize")
+        assert resize[1:8] + resize[-3:] == ["0", "100", "yes", "1", "9", "1", "100", "key", "5", str(dead)]
         assert ["billing", "0", "100", "no"] in listed
-        assert "resize at 0 (lag 100, 9 taken by 1 worker)" in do("info", numbers).out.decode()
+        told = " ".join(do("info", numbers).out.decode().split())  # it is folded
+        assert "resize at 0 (lag 100, 9 taken by 1 worker, the oldest " in told
+        assert f" old, in order of the key, at most 5 attempts, dead letters in {dead})" in told
         assert "billing at 0 (lag 100)" in do("info", numbers).out.decode()
         (resize,) = (at for at in do("stats", numbers, "--json").json["subscribers"] if at["name"] == "resize")
         assert (resize["work"]["taken"], resize["work"]["full"]) == (9, True)
@@ -194,13 +212,11 @@ def test_a_command_deaf_to_sigterm_is_killed_after_its_jlogtool_without_another_
     with jlog.Writer(journal) as writer:
         writer.append(b"job")
     os.mkfifo(tmp_path / "go")
-    script = f"""trap 'echo told > {tmp_path}/told' TERM; echo $$ > {tmp_path}/pid
-        while :; do read line < {tmp_path}/go; done"""
+    script = f"trap '' TERM; echo $$ > {tmp_path}/pid; read line < {tmp_path}/go"
     with start("work", journal, "resize", "--", "sh", "-c", script) as tool:
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))
         tool.kill()
         tool.wait(HUNG_SECONDS)
-    wait_until((tmp_path / "told").exists)
     wait_until(lambda: not lives(tmp_path / "pid"))
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import jlog
+from jlog.care.standing import shared_fields
 from jlog.cli.arguments.groups import Group
 from jlog.cli.arguments.parameters import CHECKPOINT, POSITION, SUBSCRIBER, PositionArgument, checked, journal_or_topic_argument
+from jlog.cli.terminal import figures
 from jlog.cli.terminal.output import json_option, print_json, print_table
 from jlog.urls import open_journal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jlog.positions.position_files import SharedWork
 
-
-WORK = ("workers ", "taken ", "delayed ", "unfinished ")  # columns, where workers share one of the subscribers
+# Columns, where workers share one of the subscribers.
+WORK = ("workers ", "taken ", "delayed ", "unfinished ", "oldest ", "order", "max_attempts ", "dead_letters")
 
 
 @click.group(cls=Group)
@@ -38,34 +40,47 @@ def list_subscribers(journal: str, as_json: bool) -> None:
     """List the subscribers of JOURNAL: the position of each, its lag in records, and whether a process reads as it.
 
     One that workers share also has its workers, and how many records are taken, delayed and unfinished. With --json it
-    also has how many are done after the oldest unfinished one, and what each worker has taken.
+    also has how many are done after the oldest unfinished one, what each worker has taken, and `backoff`. `sequence` is
+    the oldest unfinished record, and `oldest` its age by its own time. `order`, `max_attempts` and `dead_letters` are
+    the options that hold for all workers.
 
     \b
     Examples:
       jlogtool subscriber ls /var/lib/events
       jlogtool subscriber ls --json /var/lib/events | jq '.[] | select(.lag > 0)'
     """
-    print_positions(open_journal(journal).subscribers(), ("sequence", "lag", "busy"), as_json)
+    opened = open_journal(journal)
+    found = opened.subscribers()
+    shared = shared_fields(found, opened.stats) if isinstance(opened, jlog.Journal) else {}
+    print_positions(found, ("sequence", "lag", "busy"), as_json, shared)
 
 
-def print_positions(found: Mapping[str, jlog.Position], fields: tuple[str, ...], as_json: bool) -> None:
+def print_positions(
+    found: Mapping[str, jlog.Position],
+    fields: tuple[str, ...],
+    as_json: bool,
+    shared: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+) -> None:
+    """shared: further fields of those that workers share."""
     rows = [{"name": name} | {field: getattr(at, field) for field in fields} for name, at in found.items()]
     if as_json:
-        print_json([row | (work.fields() if (work := found[row["name"]].work) else {}) for row in rows])
+        print_json([row | shared.get(row["name"], {}) for row in rows])
         return
     columns = {"sequence": "sequence ", "lag": "lag ", "busy": "busy"}
-    shared = WORK if any(at.work for at in found.values()) else ()
+    work = WORK if shared else ()
     print_table(
-        ["name", *(columns[field] for field in fields), *shared],
-        [[*map(_cell, row.values()), *_work(found[row["name"]].work, len(shared))] for row in rows],
+        ["name", *(columns[field] for field in fields), *work],
+        [[*map(_cell, row.values()), *_work(shared.get(row["name"]), len(work))] for row in rows],
     )
 
 
-def _work(work: SharedWork | None, columns: int) -> list[str]:
+def _work(work: dict[str, Any] | None, columns: int) -> list[str]:
     """Returns the cells of a subscriber that workers share; empty ones for another subscriber."""
     if work is None:
         return [""] * columns
-    return [str(number) for number in (len(work.workers), work.taken, work.delayed, work.unfinished)]
+    options = [str(work[name] or "") for name in ("order", "max_attempts", "dead_letters")]
+    counts = [str(number) for number in (len(work["workers"]), work["taken"], work["delayed"], work["unfinished"])]
+    return [*counts, figures.span(work["oldest_unread_seconds"]), *options]
 
 
 def _cell(value: Any) -> str:

@@ -19,7 +19,7 @@ from jlog.cli.terminal.figures import counted, human_bytes, span
 from jlog.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 WIDTH_WITHOUT_TERMINAL = 10_000  # wide enough that nothing is folded
 
@@ -216,8 +216,21 @@ def in_words(name: str, value: Any) -> str:
 
 
 def describe_position(at: dict[str, Any]) -> str:
-    work = f", {at['taken']} taken by {counted(len(at['workers']), 'worker')}" if "workers" in at else ""
-    return f"{at['name']} at {at['sequence']} (lag {at['lag']}{work})"
+    return f"{at['name']} at {at['sequence']} (lag {', '.join([str(at['lag']), *_describe_work(at)])})"
+
+
+def _describe_work(at: dict[str, Any]) -> Iterator[str]:
+    if "workers" not in at:
+        return
+    yield f"{at['taken']} taken by {counted(len(at['workers']), 'worker')}"
+    if at["oldest_unread_seconds"] is not None:
+        yield f"the oldest {span(at['oldest_unread_seconds'])} old"
+    if at["order"] != "any":
+        yield f"in order of the {at['order']}"
+    if at["max_attempts"] is not None:
+        yield f"at most {counted(at['max_attempts'], 'attempt')}"
+    if at["dead_letters"] is not None:
+        yield f"dead letters in {at['dead_letters']}"
 
 
 def describe_ahead(seconds: int) -> str:
