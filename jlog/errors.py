@@ -94,6 +94,7 @@ class CorruptJournal(JournalError):
     """
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
+        self.path: str
         self.path = path = str(path)  # a str that holds a directory open would hold it as long as the error
         super().__init__(path, offset, reason)
         self.offset = offset
@@ -111,6 +112,7 @@ class DecodeError(JournalError, ValueError):
     says what the codec raised, which is the `__cause__` too."""
 
     def __init__(self, path: str, sequence: int, reason: str) -> None:
+        self.path: str
         self.path = path = str(path)
         super().__init__(path, sequence, reason)
         self.sequence = sequence
@@ -154,7 +156,7 @@ class LeaseLost(JournalError):
 
     def __init__(self, message: str, tasks: Sequence[Any] = ()) -> None:
         super().__init__(message)
-        self.tasks = list(tasks)
+        self.tasks: list[Any] = list(tasks)
 
     def __copy__(self) -> LeaseLost:
         return type(self)(str(self), self.tasks)

@@ -78,7 +78,7 @@ class JournalHandler(logging.Handler):
         unknown = sorted(set(fields) - set(FIELDS))
         if unknown:
             raise ValueError(f"a log record has no field {', '.join(unknown)}; it has {', '.join(FIELDS)}")
-        self.dropped = 0  # log records that were dropped since the handler was created
+        self.dropped: int = 0  # log records that were dropped since the handler was created
         self._fields = tuple(fields)
         self._extra = extra
         self._key = key
@@ -91,7 +91,7 @@ class JournalHandler(logging.Handler):
         self._process = os.getpid()
         self._writer: Writer | None = None
         if isinstance(journal, (str, os.PathLike)):
-            self.path = journal_path(journal)
+            self.path: str = journal_path(journal)
             self._open: Callable[[], Writer] = lambda: Writer(self.path, lock_timeout=lock_timeout, **options)
             self._ours = True
             self._try_to_open()

@@ -188,9 +188,10 @@ class Server:
         self._thread = thread
         self._registry = registry
         self._collector = collector
+        self.port: int
         address, self.port = httpd.server_address[:2]
         host = address.decode() if isinstance(address, bytes) else str(address)
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/metrics"
+        self.url: str = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/metrics"
 
     def close(self) -> None:
         """Frees the port, and takes the journals out of the registry."""

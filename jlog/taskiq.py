@@ -39,7 +39,7 @@ class JournalBroker(AsyncBroker):
         worker: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
         self.name = name
         self.durable = durable
         self._writer_options = writer or {}

@@ -56,7 +56,7 @@ class Archive:
         self._is_listed = False
         if journal is not None:
             uuid = read_meta(journal).uuid
-            self.folder = folder_of(url, journal, uuid)
+            self.folder: ArchiveFolder = folder_of(url, journal, uuid)
             self._uuid = uuid
             return
         if url.lower().startswith("kafka:"):

@@ -50,13 +50,13 @@ class LocalCopy:
         import tempfile  # few programs need it
 
         self.segment = segment
-        self.meta = Meta(bytes.fromhex(segment.uuid), [])
-        self.read_ahead = read_ahead
+        self.meta: Meta = Meta(bytes.fromhex(segment.uuid), [])
+        self.read_ahead: int = read_ahead
         self._folder = folder
         self._index: SparseIndex | None = None  # None: the whole segment is here
         self._run: tuple[int, int] | None = None  # the run of blocks: from this entry of the index up to that one
         _remove_abandoned(tempfile.gettempdir())
-        self.path = os.path.join(tempfile.gettempdir(), PREFIX + os.urandom(16).hex())
+        self.path: str = os.path.join(tempfile.gettempdir(), PREFIX + os.urandom(16).hex())
         lock: list[OpenFile] = []  # holds the lock
         self._discard = weakref.finalize(self, _discard, self.path, os.getpid(), lock)  # before there is anything to remove
         os.mkdir(self.path, 0o700)

@@ -22,7 +22,7 @@ class ArchiveFolder:
     """One folder. Raises JournalError, with the message of the file system, for whatever fails there."""
 
     def __init__(self, url: str, fs: Any = None, root: str = "") -> None:
-        self.url = url.rstrip("/")
+        self.url: str = url.rstrip("/")
         if fs is None:
             with self._explained("it cannot be opened"):
                 fs, root = _open(url)

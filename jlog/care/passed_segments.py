@@ -27,7 +27,7 @@ class PassedSegments:
 
     def __init__(self, path: str, meta: Meta, cursor: Cursor, name: str) -> None:
         self._path, self._meta, self._cursor, self._name = path, meta, cursor, name
-        self.clean_at = 0
+        self.clean_at: int = 0
         self._looked_in: int | None = None  # the open segment, after a commit in it has looked
         self._looked_at = 0.0  # when a commit has looked last, as time.monotonic() tells it
         self._failures = 0  # how many looks in a row, up to the last one, could not remove what may go

@@ -18,7 +18,7 @@ from jlog.celery.watching import Watch
 PURGED_AT_ONCE = 1000
 TIDY_SECONDS = 10.0  # between two looks for temporary queues that nobody consumes from any more
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class Queues:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import jlog
@@ -12,7 +13,7 @@ import jlog
 SUBSCRIBER = "celery"
 UNUSED_SECONDS = 60.0  # so long a queue may wait for its first consumer
 PUT_SECONDS = 0.05  # longest wait for a process that puts a message there just now
-TRANSIENT = {  # a message that nobody takes in time may be lost
+TRANSIENT: dict[str, Any] = {  # a message that nobody takes in time may be lost
     "segment_bytes": 64 << 10,
     "retention": jlog.Retention(max_bytes=1 << 20, keep_for_subscribers=False),
 }

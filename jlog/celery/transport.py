@@ -236,7 +236,7 @@ class Transport(virtual.Transport):
     driver_type = "jlog"
     driver_name = "jlog"
     can_parse_url = False
-    polling_interval = 0.05  # seconds between two looks at queues without a message, where no event loop waits for them
+    polling_interval: float = 0.05  # seconds between two looks at queues without a message, where no event loop waits for them
     connection_errors: tuple[type[Exception], ...] = (*virtual.Transport.connection_errors, OSError)
     channel_errors: tuple[type[Exception], ...] = (*virtual.Transport.channel_errors, jlog.JournalError)
     implements: Any = virtual.Transport.implements.extend(

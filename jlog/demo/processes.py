@@ -111,17 +111,17 @@ class SubscriberProcess:
     def __init__(self, link: Connection, task: Task) -> None:
         self.link = link
         self.task = task
-        self.ledger = f"{task.source.path}-{task.name}"
-        self.next_sequence = 0
+        self.ledger: str = f"{task.source.path}-{task.name}"
+        self.next_sequence: int = 0
         self.chains: Chains = {}
         if task.is_restart:
             with open(self.ledger, "rb") as file:
                 self.next_sequence, self.chains = pickle.load(file)
-        self.records = 0
-        self.redelivered = 0  # records that had been delivered to a life which was killed before it had committed them
-        self.commit_records = min(COMMIT_RECORDS, task.lines // 8 + 1)
+        self.records: int = 0
+        self.redelivered: int = 0  # records that had been delivered to a life which was killed before it had committed them
+        self.commit_records: int = min(COMMIT_RECORDS, task.lines // 8 + 1)
         self.at_checkpoint: Chains | None = None
-        self.stops = _stops(link, task)
+        self.stops: Iterator[int] = _stops(link, task)
         self.stop = next(self.stops, None)
 
     def read_to_the_end(self, reader: jlog.Reader) -> None:

@@ -20,7 +20,7 @@ KILLED, RESUMED, REWOUND = "bold red", "bold green", "bold magenta"
 
 class Screen:
     def __init__(self) -> None:
-        self.console = Console(highlight=False, markup=False, emoji=False)
+        self.console: Console = Console(highlight=False, markup=False, emoji=False)
 
     def say(self, text: str, style: str | None = None) -> None:
         self.console.print(text, soft_wrap=True, style=style)

@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -58,15 +58,15 @@ class Demo:
         self.inputs = inputs
         self.fleet = fleet
         self.screen = screen
-        self.say = screen.say
+        self.say: Callable[..., None] = screen.say
         self.directory = directory
-        self.journal = os.path.join(directory, "journal")
-        self.scratch = os.path.join(directory, SCRATCH)
+        self.journal: str = os.path.join(directory, "journal")
+        self.scratch: str = os.path.join(directory, SCRATCH)
         os.mkdir(self.scratch)
-        self.progress = SPAWN.RawArray("Q", len(PRODUCERS) + len(SUBSCRIBERS))
-        self.shown = 0, time.monotonic()  # lines acknowledged, and when
+        self.progress: Any = SPAWN.RawArray("Q", len(PRODUCERS) + len(SUBSCRIBERS))
+        self.shown: tuple[int, float] = 0, time.monotonic()  # lines acknowledged, and when
         self.activity = "reading the input"
-        self.kills = 0
+        self.kills: int = 0
 
     def progress_text(self) -> str:
         """Returns what the demo is at, for the line that counts: while lines are appended, at which rate."""

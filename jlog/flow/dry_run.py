@@ -19,9 +19,9 @@ class DryRunSink:
     overhead_bytes = 0
 
     def __init__(self, source_positions: SourcePosition, refusal: Refusal = lambda _: "") -> None:
-        self.left_out = 0
+        self.left_out: int = 0
         self.problem = ""
-        self.made = 0  # records that it was given, in committed transactions
+        self.made: int = 0  # records that it was given, in committed transactions
         self._pending = 0
         self._source_positions = source_positions
         self._refusal = refusal

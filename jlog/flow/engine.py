@@ -59,15 +59,15 @@ class Flow:
         open_sink: Callable[[Any], Sink],
         open_letters: Callable[[Any, Any, FlowOptions], DeadLetters] | None = None,
     ) -> None:
-        self.stats = FlowStats()
+        self.stats: FlowStats = FlowStats()
         self._options = options
         self._stop = options.stop
         self._function = options.function
         self._letters: DeadLetters | None = None
         with ExitStack() as opened:
-            self.source = open_source()
+            self.source: Source = open_source()
             opened.callback(self.source.discard)
-            self.sink = open_sink(self.source)
+            self.sink: Sink = open_sink(self.source)
             opened.callback(self.sink.close)
             if open_letters is not None and options.dead_letter is not None:
                 self._letters = open_letters(self.source, self.sink, options)

@@ -49,13 +49,13 @@ class JournalSource:
         for_standby: bool = False,
         on_event: Callable[[str], None] = nothing,
     ) -> None:
-        self.missing = 0
+        self.missing: int = 0
         self.problem = ""
         self._for_standby = for_standby
         self._about: dict[str, Any] = {}
         self._about_at = 0.0
-        self.journal = Journal(path)
-        self.identity = self.journal.uuid
+        self.journal: Journal = Journal(path)
+        self.identity: str = self.journal.uuid
         self._meta = read_meta(self.journal.path)
         self._epochs_known_to = 0
         self._durable_only = durable_only and subscriber is None
@@ -287,10 +287,10 @@ class JournalSink:
     overhead_bytes = 0
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
-        self.left_out = 0
+        self.left_out: int = 0
         self.problem = ""
         self._writer = Writer(path, **options)
-        self.where = str(self._writer.path)
+        self.where: str = str(self._writer.path)
         self._body = EncodedRecords()
         self._source_positions: SourcePosition = {}
         self._state: dict[bytes, bytes] = {}

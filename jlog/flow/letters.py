@@ -97,7 +97,7 @@ class DeadLetters:
         self._box = box
         self._sink = _encoded(sink.where)
         self._source = source
-        self.bytes = 0  # of the letters that are not stored yet, without their headers
+        self.bytes: int = 0  # of the letters that are not stored yet, without their headers
         self._letters: list[NewRecord] = []  # of the open transaction, not stored yet
         self._added: Counter[Place] = Counter()  # the open transaction's. One record may have become several
         self._stored: Counter[Place] = Counter()  # of records to which the flow may come again

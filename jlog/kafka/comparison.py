@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Refused
@@ -23,6 +23,9 @@ from jlog.kafka.mirrors import key_of
 from jlog.kafka.pair import FROM_KAFKA, TO_KAFKA, Pair, find_pair
 from jlog.reading.reader import Reader
 from jlog.record import Record
+
+if TYPE_CHECKING:
+    from jlog.kafka.client.cluster import Topic
 
 EXAMPLES = 10
 STABLE_TRIES = 10
@@ -134,15 +137,17 @@ class Expected:
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
-        self.topic = pair.topic()
-        self.first = pair.cluster.first_offsets(self.topic)
+        self.topic: Topic = pair.topic()
+        self.first: dict[int, int] = pair.cluster.first_offsets(self.topic)
+        self.begin: int
+        self.end: int
         self._read_ends()
         self._sink = pair.source_positions[SINK]
         self._key = key_of(self._sink["key"])
         self._left_out = int(self._sink["left_out"])
         config = pair.cluster.config(pair.url.topic)
-        self.compacted = "compact" in config.get("cleanup.policy", "")
-        self.keeps_times = config.get("message.timestamp.type") != "LogAppendTime"
+        self.compacted: bool = "compact" in config.get("cleanup.policy", "")
+        self.keeps_times: bool = config.get("message.timestamp.type") != "LogAppendTime"
         self._gone: Counter[int] = Counter()
         self._extra: Counter[int] = Counter()
         if not self.compacted:
@@ -152,7 +157,7 @@ class Expected:
         """Reads the source position and the ends of the partitions of the same moment, while a mirror may be running."""
         source_position = self._pair.source_positions[self._pair.journal.uuid]
         for _ in range(STABLE_TRIES):
-            self.ends = self._pair.cluster.end_offsets(self.topic)
+            self.ends: dict[int, int] = self._pair.cluster.end_offsets(self.topic)
             again = find_pair(self._pair.journal.path, str(self._pair.url), self._pair.cluster.settings.given).source_positions
             before, source_position = source_position, again[self._pair.journal.uuid]
             if before == source_position:

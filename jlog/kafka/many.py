@@ -183,9 +183,9 @@ class MirrorProcess:
 
     def __init__(self, job: Job, until_end: bool, lags: bool, stop: Stop, say: Callable[..., None]) -> None:
         self.process: subprocess.Popen[bytes] | None = None
-        self.state = MirrorState().down("its process is not started yet")
+        self.state: MirrorState = MirrorState().down("its process is not started yet")
         self.failure: Exception | None = None  # the error that ended it for good
-        self.is_over = False
+        self.is_over: bool = False
         self._given = job, until_end, lags, os.getpid()
         self._until_end = until_end
         self._stop = stop

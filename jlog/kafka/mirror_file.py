@@ -128,7 +128,7 @@ MEANINGS: dict[Any, str] = {
     dict: 'a table, as in { "linger.ms" = "5" }',
     Table: "tables in two pairs of brackets, as in [[to-kafka]]",
 }
-AS_IN_TOML = {Literal: str, Collection: list}
+AS_IN_TOML: dict[Any, type[Any]] = {Literal: str, Collection: list}
 
 
 def read_tables(path: str | os.PathLike[str]) -> dict[str, Find]:

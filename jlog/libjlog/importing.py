@@ -71,7 +71,7 @@ class Import:
         on_progress: Callable[[int], None] = nothing,
         **options: Any,
     ) -> None:
-        self.result = ImportResult()
+        self.result: ImportResult = ImportResult()
         self._follow = follow
         self._on_damage, self._on_warning, self._on_note = on_damage, on_warning, on_note
         self.on_progress = on_progress

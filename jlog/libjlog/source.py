@@ -39,7 +39,7 @@ class SegmentFile:
 
     def __init__(self, directory: str, segment: int) -> None:
         self.segment = segment
-        self.path = os.path.join(directory, segment_name(segment))
+        self.path: str = os.path.join(directory, segment_name(segment))
         self._file = open_file(self.path)
 
     def size(self) -> int:
@@ -73,7 +73,7 @@ class Source:
     else."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = journal_path(path)
+        self.path: str = journal_path(path)
         try:
             names = os.listdir(self.path)
         except FileNotFoundError:
@@ -83,7 +83,7 @@ class Source:
         if METASTORE not in names and not any(segment_of(name) is not None for name in names):
             raise UnsupportedFormat(f"{self.path} is not a journal of libjlog: it has neither a file {METASTORE} nor a segment")
         self.metastore_damage: str | None = None
-        self.layout = self._find_layout()
+        self.layout: Layout = self._find_layout()
         self._open: dict[int, SegmentFile] = {}
 
     def identity(self) -> dict[str, int | str]:

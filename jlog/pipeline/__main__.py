@@ -9,7 +9,7 @@ import runpy
 import sys
 
 if __name__ == "__main__":
-    here = os.path.dirname(os.path.abspath(__file__))
+    here: str = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # where Python puts the directory of a script
     sys.argv[1:1] = ["pipeline"]
     runpy.run_module("jlog.cli", run_name="__main__")

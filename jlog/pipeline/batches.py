@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jlog.pipeline.destination import Tables
     from jlog.pipeline.plan import PipelinePlan
 
-logger = logging.getLogger("jlog.spark")
+logger: logging.Logger = logging.getLogger("jlog.spark")
 
 PLACE = ("journal", "sequence", "timestamp")  # of a record; a journal that was replaced has the same sequences again
 BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "date")

@@ -22,7 +22,7 @@ from jlog.spark.checkpoint import digest_of, files_of, offsets_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger("jlog.spark")
+logger: logging.Logger = logging.getLogger("jlog.spark")
 
 FIELDS = "fields"
 RECORDS = "records"  # the name of the query

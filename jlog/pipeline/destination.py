@@ -42,7 +42,7 @@ class Destination:
 
     def __init__(self, table: Table, checkpoint: Checkpoint, key: str) -> None:
         self.table = table
-        self.name = table.name
+        self.name: str = table.name
         self._checkpoint = checkpoint
         self._key = f"{key}.last"
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-logger = logging.getLogger("jlog.spark")
+logger: logging.Logger = logging.getLogger("jlog.spark")
 
 PIPELINE = "pipeline"  # the settings that must not change
 PARSING = "parsing"  # those that may change between two batches
@@ -88,7 +88,7 @@ class Pipeline:
         self._stop = threading.Event()
         self._at_work = 0
         self._error: Exception | None = None
-        self.summary = Summary(quarantine=plan.quarantine, dest=plan.dest, checkpoint=plan.checkpoint)
+        self.summary: Summary = Summary(quarantine=plan.quarantine, dest=plan.dest, checkpoint=plan.checkpoint)
 
     def stop(self) -> None:
         """Ends run() soon: a running batch has ten seconds to end. No record is lost where it does not."""

@@ -24,7 +24,7 @@ TOPIC_STRETCHES = 5  # each one is a task for each partition of the topic
 VALUE_BYTES = 64 << 10  # longer values do not count where a task collects them for the driver
 DESERIALIZER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
-logger = logging.getLogger("jlog.spark")
+logger: logging.Logger = logging.getLogger("jlog.spark")
 
 
 def stretches(first: int, end: int, count: int, records: int) -> Iterator[tuple[int, int]]:

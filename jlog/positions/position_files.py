@@ -8,7 +8,7 @@ import re
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jlog._core.format import dual_slot
 from jlog._core.system.durable import sync_directory
@@ -20,6 +20,9 @@ from jlog.positions.work_files import WorkOptions
 from jlog.storage.meta import Meta
 from jlog.system.clock import time_of
 from jlog.system.files import Directory, file_in, has_more_entries, is_there, stat_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SUBSCRIBER = "subscriber"
 CHECKPOINT = "checkpoint"
@@ -127,15 +130,16 @@ class PositionFile:
         check_name(name, kind)
         self.kind = kind
         self.name = name
-        self.path = path_of(path, kind, name)
+        self.path: str = path_of(path, kind, name)
         self._meta = meta
         try:
+            self.lock_file: LockFile
             self.lock_file, self._refused = _open(path, kind, name)
         except FileNotFoundError:
             raise not_found(path, kind, name) from None
         # The core's method: a frame of Python here could be interrupted before the file is closed, and the name be held for as
         # long as anything keeps the exception.
-        self.close = self.lock_file.close
+        self.close: Callable[[], None] = self.lock_file.close
 
     def hold(self, deadline: Deadline) -> bool:
         """Takes the name, which the kernel gives back when this process dies. Returns False where another Reader has it until

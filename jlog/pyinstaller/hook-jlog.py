@@ -4,4 +4,4 @@ from PyInstaller.utils.hooks import collect_submodules
 
 LATER = ["jlog.archive", "jlog.care.statistics", "jlog.query.scan", "jlog.repair.repair", "jlog.typed", "jlog.working.worker"]
 
-hiddenimports = [*collect_submodules("jlog._core"), *collect_submodules("jlog.system"), "jlog.html", *LATER]
+hiddenimports: list[str] = [*collect_submodules("jlog._core"), *collect_submodules("jlog.system"), "jlog.html", *LATER]

@@ -20,7 +20,7 @@ class Inference:
 
     def __init__(self, left: int) -> None:
         self._left = left
-        self.is_over = False  # whether there were more
+        self.is_over: bool = False  # whether there were more
 
     def fields(self, objects: Sequence[dict[str, Any]], depth: int = 0) -> list[pyarrow.Field]:
         """Returns the fields with their names in the objects: the most frequent ones, in the order of the objects."""

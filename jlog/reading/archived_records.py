@@ -38,6 +38,7 @@ class ArchivedRecords:
 
     def __init__(self, path: str | os.PathLike[str], archive: bool | str | Archive, *, durable_only: bool) -> None:
         self._live: Cursor | None = None
+        self.path: str
         if isinstance(archive, Archive):
             self.path, self._archive = archive.url, archive
             self._meta = Meta(bytes.fromhex(archive.uuid), [])
@@ -55,8 +56,8 @@ class ArchivedRecords:
                 )
             self._archive = found
             self._live = Cursor(HeldPath(self.path), self._meta.uuid, durable_only=durable_only)
-        self.cursor = ArchiveCursor(self._archive, self._live)
-        self.gaps = ArchiveGaps(self.path, self._meta.uuid, self._archive, self._live is not None)
+        self.cursor: ArchiveCursor = ArchiveCursor(self._archive, self._live)
+        self.gaps: ArchiveGaps = ArchiveGaps(self.path, self._meta.uuid, self._archive, self._live is not None)
 
     def go_to(self, start: Start, *, checkpoints: bool = True) -> None:
         self.cursor.seek(self._find(start, checkpoints))

@@ -47,7 +47,7 @@ class AsyncFollowIterator(AsyncFollow, AsyncIterator[Record]):
         finally:
             if not found:
                 self._give_up()
-        self.ended = not found
+        self.ended: bool = not found
         return deadline
 
     async def _sleep(self, deadline: float | None) -> bool:

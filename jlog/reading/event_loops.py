@@ -29,7 +29,7 @@ class Waiter:
     """One sleep of a coroutine in its event loop."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._future: asyncio.Future[None] = self.loop.create_future()
 
     async def sleep(self, seconds: float | None) -> None:
@@ -74,7 +74,7 @@ class WatchThread:
 
     def __init__(self, watches: WaitingThreads) -> None:
         self.journals: dict[tuple[str, int, int], WatchedJournal] = {}
-        self.waker = Waker()
+        self.waker: Waker = Waker()
         self._running = threading.Lock()  # held by the thread
         self._entered = threading.Event()  # the thread has come so far
         self._starting = threading.RLock()
@@ -125,7 +125,7 @@ class WaitingThreads:
     """All watching threads of this process."""
 
     def __init__(self) -> None:
-        self.token = current_process_token()
+        self.token: int = current_process_token()
         self._lock = threading.Lock()
         self._watches: list[WatchThread] = []
         self._stopped = False

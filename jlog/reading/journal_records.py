@@ -19,7 +19,7 @@ from jlog.positions.position_files import CHECKPOINT
 from jlog.positions.start import Range, find_start, time_ranges
 from jlog.storage.damage import Damage, skip_damage
 from jlog.storage.gaps import Gaps
-from jlog.storage.meta import hold_journal
+from jlog.storage.meta import Meta, hold_journal
 from jlog.system.files import HeldPath
 from jlog.system.filesystem import journal_path
 
@@ -38,9 +38,10 @@ class JournalRecords:
 
     def __init__(self, path: str | os.PathLike[str], *, durable_only: bool) -> None:
         self.path: str
+        self.meta: Meta
         self.path, self.meta = hold_journal(journal_path(path))
-        self.cursor = Cursor(self.path, self.meta.uuid, durable_only=durable_only)
-        self.gaps = Gaps(self.path, self.meta.uuid)
+        self.cursor: Cursor = Cursor(self.path, self.meta.uuid, durable_only=durable_only)
+        self.gaps: Gaps = Gaps(self.path, self.meta.uuid)
 
     def close(self) -> None:
         """Lets go of the directory, once no call uses it any more."""

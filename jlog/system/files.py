@@ -326,7 +326,7 @@ class Directory:
     are missing, shared as the one at `path` is."""
 
     def __init__(self, path: str, *names: str, make: bool = False) -> None:
-        self.path = path
+        self.path: str = path
         self._opened = self._top = open_directory(path)
         try:
             for name in names:

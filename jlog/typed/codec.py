@@ -82,6 +82,7 @@ class Decoder:
 
     def __init__(self, codec: Codec, path: str) -> None:
         check_codec(codec, "decode")
+        self.path: str
         self._codec, self.path = codec, path
 
     def decode(self, record: Stored) -> Any:

@@ -67,8 +67,8 @@ class SharedSubscriber:
         lock_timeout: float | None,
     ) -> None:
         self.name = name
-        self.options = WorkOptions()
-        self.rewinds = 0  # since the subscriber was shared
+        self.options: WorkOptions = WorkOptions()
+        self.rewinds: int = 0  # since the subscriber was shared
         self._revision = 0  # of the options
         self._journal = journal
         self._lock_timeout = lock_timeout
@@ -107,7 +107,7 @@ class SharedSubscriber:
                 f"{self._journal.path}: subscriber {self.name!r} is read by a Reader: close it, or choose another name"
             )
         meta = self._journal.meta
-        self.window = Window(self._journal.path, meta.uuid, meta.epoch, self.name, locks, self._lock_timeout)
+        self.window: Window = Window(self._journal.path, meta.uuid, meta.epoch, self.name, locks, self._lock_timeout)
         try:
             changed = self._open_alone() if alone else self._join()
             self.window.register()

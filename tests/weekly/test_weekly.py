@@ -22,8 +22,8 @@ SANITIZERS = {"headers": "address,undefined", "publish": "thread"}
 TESTS = ("sanitizers", "tests")
 # It judges a flow by the seconds that brokers were away, and beside other tests these are longer.
 ALONE = ("kafka-torture", "kafka-torture-secured")
-# It fetches the sources of others, and takes half an hour.
-FETCHES = ("brokers",)
+# These fetch programs of others, and the first takes half an hour.
+FETCHES = ("brokers", "types")
 
 
 @pytest.mark.usefixtures("failpoints")

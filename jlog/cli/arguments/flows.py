@@ -6,14 +6,14 @@ import os
 
 import click
 
-from jlog.cli.arguments.options import together
+from jlog.cli.arguments.options import AddOptions, together
 from jlog.cli.arguments.parameters import POSITION, checked
 from jlog.cli.arguments.topics import kafka, topic_settings
 from jlog.cli.terminal.output import json_option
 from jlog.options import COMPRESSIONS, SYNCS
 from jlog.urls import path_of
 
-linger_option = click.option(
+linger_option: AddOptions = click.option(
     "--linger",
     type=float,
     metavar="SECONDS",
@@ -21,9 +21,9 @@ linger_option = click.option(
     show_default=True,
     help="How long a transaction waits for more records; 0.01 for a low latency.",
 )
-metrics_option = click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there.")
+metrics_option: AddOptions = click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there.")
 # Of both directions.
-flow_options = together(
+flow_options: AddOptions = together(
     topic_settings,
     json_option,
     click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done."),
@@ -37,9 +37,11 @@ flow_options = together(
     click.option("--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."),
     click.option("--until-end", is_flag=True, help="End where the source ends now; without it: follow."),
 )
-key_option = click.option("--key", default="record", show_default=True, help="A message's key: record, none or header:NAME.")
+key_option: AddOptions = click.option(
+    "--key", default="record", show_default=True, help="A message's key: record, none or header:NAME."
+)
 
-refused_options = together(
+refused_options: AddOptions = together(
     click.option(
         "--refused",
         type=click.Choice(["stop", "skip", "dead-letter"]),
@@ -53,7 +55,7 @@ refused_options = together(
         help="Topic or journal for refused records, with --refused dead-letter.  [default: that of the sink, and .refused]",
     ),
 )
-journal_sink_options = together(
+journal_sink_options: AddOptions = together(
     click.option("--sync", type=click.Choice(SYNCS), help="Durability of the journal, from now on."),
     click.option("--compression", type=click.Choice(COMPRESSIONS), help="Compression of the journal, from now on."),
 )

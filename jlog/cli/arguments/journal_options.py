@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import jlog
-from jlog.cli.arguments.options import as_one
+from jlog.cli.arguments.options import AddOptions, as_one
 from jlog.cli.arguments.parameters import AGE_LIMIT, ARCHIVE, DEDUP, NO_LIMIT, SIZE, SIZE_LIMIT
 from jlog.errors import JournalNotFound
 from jlog.options import COMPRESSIONS, ROLLS, SYNCS
@@ -30,7 +30,7 @@ def given_options(**values: Any) -> dict[str, Any]:
     return given | ({"retention": retention} if retention else {})
 
 
-journal_options = as_one(
+journal_options: AddOptions = as_one(
     "options",
     given_options,
     click.option(

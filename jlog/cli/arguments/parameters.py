@@ -139,12 +139,14 @@ DIRECTORY_OR_SERVER = JournalType(or_topic=True, or_server=True)
 PATH = click.Path()
 
 
-journal_argument = click.argument("journal", type=DIRECTORY)
-journal_or_archive_argument = click.argument("journal", type=JournalType(or_archive=True))
+journal_argument: AddOptions = click.argument("journal", type=DIRECTORY)
+journal_or_archive_argument: AddOptions = click.argument("journal", type=JournalType(or_archive=True))
 # For a command that uses jlog.urls, and the methods that both backends have.
-journal_or_topic_argument = together(click.argument("journal", type=JournalType(or_topic=True)), topic_settings)
+journal_or_topic_argument: AddOptions = together(click.argument("journal", type=JournalType(or_topic=True)), topic_settings)
 # Everything that past_damage.open_reader opens.
-readable_argument = together(click.argument("journal", type=JournalType(or_topic=True, or_archive=True)), topic_settings)
+readable_argument: AddOptions = together(
+    click.argument("journal", type=JournalType(or_topic=True, or_archive=True)), topic_settings
+)
 
 
 def refuse_beside(option: str, *others: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from jlog.cli.arguments.options import together
+from jlog.cli.arguments.options import AddOptions, together
 from jlog.cli.terminal.output import complain
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,7 +21,7 @@ def kafka() -> Any:
     return importlib.import_module("jlog.kafka")
 
 
-size_options = together(
+size_options: AddOptions = together(
     click.option(
         "--partitions", type=click.IntRange(min=1), help="Partitions of a topic that has to be created.  [default: 1]"
     ),
@@ -32,7 +32,7 @@ size_options = together(
     ),
 )
 # Of commands that make a topic where there is none.
-making_options = together(
+making_options: AddOptions = together(
     size_options,
     click.option("--no-create", is_flag=True, help="Fail where there is nothing to write to, instead of making it."),
 )

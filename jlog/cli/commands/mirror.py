@@ -18,7 +18,7 @@ from jlog.cli.arguments.flows import (
     refused_options,
 )
 from jlog.cli.arguments.groups import Group
-from jlog.cli.arguments.options import together
+from jlog.cli.arguments.options import AddOptions, together
 from jlog.cli.arguments.parameters import PATH, checked, journal_argument, refuse_beside
 from jlog.cli.arguments.topics import kafka, making_options, take_making, topic_settings
 from jlog.cli.commands.positions import positions
@@ -279,7 +279,7 @@ def promote(topic: str, journal: str, as_json: bool) -> None:
         print_fields(vars(found).items())
 
 
-pair_arguments = together(journal_argument, click.argument("topic"), topic_settings, json_option)
+pair_arguments: AddOptions = together(journal_argument, click.argument("topic"), topic_settings, json_option)
 
 
 @mirror.command(short_help="Show the lag of a mirror.")

@@ -16,6 +16,7 @@ from jlog.transform import transform_subscriber, transforming
 from jlog.urls import path_of
 
 if TYPE_CHECKING:
+    from jlog.cli.arguments.options import AddOptions
     from jlog.flow.engine import Flow
 
 
@@ -28,7 +29,9 @@ def positions() -> None:
     """
 
 
-name_option = click.option("--name", metavar="NAME", help="Name of a transform from topics to a topic that has one.")
+name_option: AddOptions = click.option(
+    "--name", metavar="NAME", help="Name of a transform from topics to a topic that has one."
+)
 
 
 @positions.command("ls", short_help="List the positions.")

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from jlog import RecordBatch, RecordProtocol
-from jlog.cli.arguments.options import as_one
+from jlog.cli.arguments.options import AddOptions, as_one
 from jlog.cli.arguments.parameters import refuse_beside
 from jlog.cli.records.matching import Match, Records
 from jlog.cli.terminal.output import in_colour, printable
@@ -58,7 +58,7 @@ def format_of(format_name: str | None, as_json: bool, framing: str) -> Format:
     return Format("raw", raw_lines if framing == "lines" else raw_length32)
 
 
-format_options = as_one(
+format_options: AddOptions = as_one(
     "output",
     format_of,
     click.option(

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from jlog.cli.arguments.options import as_one
+from jlog.cli.arguments.options import AddOptions, as_one
 from jlog.cli.arguments.parameters import PATTERN
 from jlog.cli.terminal.output import complain
 from jlog.positions.names import timestamp_us_of
@@ -164,7 +164,7 @@ def times_of(time_format: str | None, time_regex: re.Pattern[bytes] | None, time
     return None
 
 
-time_options = as_one(
+time_options: AddOptions = as_one(
     "times",
     times_of,
     click.option("--time-format", metavar="FORMAT", help="A line begins with its time, in this form of strptime."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from jlog.cli.arguments.options import as_one
+from jlog.cli.arguments.options import AddOptions, as_one
 from jlog.cli.arguments.parameters import PATTERN, Parsed, parse_pattern
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def match_of(
     return Match(value, key, headers, not invert_match)
 
 
-grep_options = as_one(
+grep_options: AddOptions = as_one(
     "match",
     match_of,
     click.option("--grep", "value", type=PATTERN, help="Only records in whose value REGEX is found."),

@@ -15,6 +15,7 @@ from jlog.cli.terminal.output import stdout_is_gone
 from jlog.reading.pace import Pace
 
 if TYPE_CHECKING:
+    from jlog.cli.arguments.options import AddOptions
     from jlog.cli.records.formats import Formatter
     from jlog.cli.records.matching import Records
 
@@ -26,7 +27,7 @@ def parse_pace(text: str) -> Pace:
         raise ValueError(f"{text!r} is not a number above 0: 1 is as recorded, 2 twice as fast") from None
 
 
-pace_option = click.option(
+pace_option: AddOptions = click.option(
     "--pace",
     type=Parsed("FACTOR", parse_pace),
     help="Print records with the intervals of their timestamps: 1 as recorded, 2 twice as fast.",

@@ -21,9 +21,11 @@ from jlog.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from jlog.cli.arguments.options import AddOptions
+
 WIDTH_WITHOUT_TERMINAL = 10_000  # wide enough that nothing is folded
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+json_option: AddOptions = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def complain(error: BaseException | str) -> None:

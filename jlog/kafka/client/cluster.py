@@ -64,7 +64,7 @@ class Cluster:
 
     def __init__(self, settings: Settings, stop: Stop | None = None) -> None:
         self.settings = settings
-        self.stop = stop or Stop()
+        self.stop: Stop = stop or Stop()
         self._admin: AdminClient | None = None
         self._closed = 0  # times
 

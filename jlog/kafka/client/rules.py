@@ -18,11 +18,11 @@ class Rules:
 
     def __init__(self, config: Mapping[str, str], message_max_bytes: int | str | None = None) -> None:
         self._config = config
-        self.max_message_bytes = int(config.get("max.message.bytes", LIMIT_BYTES))
+        self.max_message_bytes: int = int(config.get("max.message.bytes", LIMIT_BYTES))
         if message_max_bytes is not None:
             self.max_message_bytes = min(self.max_message_bytes, int(message_max_bytes))
-        self.limit_bytes = max(1_000, self.max_message_bytes - BATCH_OVERHEAD)
-        self.needs_key = "compact" in config.get("cleanup.policy", "")
+        self.limit_bytes: int = max(1_000, self.max_message_bytes - BATCH_OVERHEAD)
+        self.needs_key: bool = "compact" in config.get("cleanup.policy", "")
 
     def times_ms(self) -> tuple[int, int]:
         """Returns the earliest and the latest time that a record may have now."""

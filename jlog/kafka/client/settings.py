@@ -44,14 +44,14 @@ OURS = frozenset(
         "transactional.id",
     )
 )
-EVERYWHERE = {
+EVERYWHERE: dict[str, Any] = {
     "allow.auto.create.topics": False,  # a deleted topic would come back empty, without an error
     "socket.timeout.ms": 10_000,  # a broker that hangs costs 10 s and not 60
     "socket.keepalive.enable": True,
     "reconnect.backoff.max.ms": 2_000,
     "topic.metadata.refresh.interval.ms": 60_000,
 }
-PRODUCER = {
+PRODUCER: dict[str, Any] = {
     "acks": "all",
     "enable.idempotence": True,
     "delivery.report.only.error": True,
@@ -71,7 +71,7 @@ BOUNDED_BY = {
     "fetch.message.max.bytes": "fetch.max.bytes",
 }
 SECRET_FILE = ".file"  # sasl.password.file names a file with the sasl.password
-CONSUMER = {
+CONSUMER: dict[str, Any] = {
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",  # an error where retention was faster, instead of skipped records
     "enable.auto.commit": False,
@@ -120,17 +120,17 @@ class Settings:
                 raise ValueError(f"{name!r} is not a setting of librdkafka")
             if name in OURS:
                 raise ValueError(f"{name} cannot be set: {_why(name)}")
-        self.given = _with_secrets(found)
-        self.names = Names(str(self.given.get(PREFIX, "")))
-        self.servers = url.servers
-        self.last_said = ""  # the reason why no broker can be reached, as a client has said it
+        self.given: dict[str, Any] = _with_secrets(found)
+        self.names: Names = Names(str(self.given.get(PREFIX, "")))
+        self.servers: str = url.servers
+        self.last_said: str = ""  # the reason why no broker can be reached, as a client has said it
         self.heard_nothing()
 
     def heard_nothing(self) -> None:
         """Forgets what clients have said until now."""
-        self.unreachable = False  # no broker can be reached
-        self.refused = False  # one of them cannot
-        self.login_failed = False  # the last thing that was said
+        self.unreachable: bool = False  # no broker can be reached
+        self.refused: bool = False  # one of them cannot
+        self.login_failed: bool = False  # the last thing that was said
 
     def __repr__(self) -> str:
         return f"<jlog.kafka.Settings {self.servers} {self.shown()}>"

@@ -66,7 +66,7 @@ class Merge:
 
     def __init__(self, partitions: Sequence[int], expected: int) -> None:
         self.waiting: Mapping[int, deque[MirroredMessage]] = {partition: deque() for partition in partitions}
-        self.expected = expected  # sequence of the next record
+        self.expected: int = expected  # sequence of the next record
 
     def add(self, found: MirroredMessage) -> None:
         self.waiting[found.message.partition()].append(found)

@@ -83,7 +83,7 @@ class Parts:
         skip_missing: bool,
         on_event: Callable[[str], None],
     ) -> None:
-        self.missing = 0
+        self.missing: int = 0
         self._cluster = cluster
         self._url = url
         self._start = start

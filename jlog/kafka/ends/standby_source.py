@@ -58,12 +58,13 @@ class StandbySource:
         on_event: Callable[[str], None] = nothing,
     ) -> None:
         self.settings = settings
-        self.cluster = Cluster(settings, stop)
+        self.cluster: Cluster = Cluster(settings, stop)
         self.about: dict[str, Any] = {}
-        self.missing = 0
+        self.missing: int = 0
         self._name = topic
         self._mirror = mirror
         self._table = mirror.table
+        self.identity: str
         self.identity = self._uuid = mirror.uuid
         self.problem = ""
         self._skip_missing = skip_missing

@@ -60,15 +60,15 @@ class TopicSink:
         about: Mapping[str, Any] = {},
         topic_config: Mapping[str, str] = {},
     ) -> None:
-        self.left_out = 0
-        self.overhead_bytes = 0
-        self.problem = ""
+        self.left_out: int = 0
+        self.overhead_bytes: int = 0
+        self.problem: str = ""
         self.settings = settings
-        self.cluster = Cluster(settings, stop)
+        self.cluster: Cluster = Cluster(settings, stop)
         self.name = topic
-        self.where = str(TopicUrl(settings.servers, (topic,), partition))
+        self.where: str = str(TopicUrl(settings.servers, (topic,), partition))
         self.replication_factor = replication_factor
-        self.table = settings.names.table(topic, identity)
+        self.table: str = settings.names.table(topic, identity)
         self._partition = partition
         self._making: dict[str, Any] = {"partitions": partitions, "create": create, "config": topic_config}
         self._check = check_topic

@@ -64,10 +64,10 @@ class TopicSource:
         on_event: Callable[[str], None] = nothing,
     ) -> None:
         self.settings = settings
-        self.cluster = Cluster(settings, stop)
+        self.cluster: Cluster = Cluster(settings, stop)
         self.url = url
-        self.problem = ""
-        self.identity = name or identity_of_topics(url.topics)
+        self.problem: str = ""
+        self.identity: str = name or identity_of_topics(url.topics)
         self._group = group
         self._group_error = ""
         self._captured = captured

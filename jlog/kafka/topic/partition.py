@@ -39,12 +39,12 @@ class Partition:
         making: Mapping[str, Any] | None = None,
     ) -> None:
         self._at = parse(url)
-        self.settings = Settings(self._at, config, config_file)
-        self.cluster = Cluster(self.settings)
+        self.settings: Settings = Settings(self._at, config, config_file)
+        self.cluster: Cluster = Cluster(self.settings)
         name = self._at.topic
         self.cluster.check(name)
-        self.topic = self.cluster.topic(name) if making is None else self.cluster.ensure(name, **making)[0]
-        self.number = _number_of(self._at, self.topic)
+        self.topic: Topic = self.cluster.topic(name) if making is None else self.cluster.ensure(name, **making)[0]
+        self.number: int = _number_of(self._at, self.topic)
 
     @property
     def url(self) -> str:

@@ -26,7 +26,7 @@ from jlog.pipeline.tables.table import PROPERTY, AnotherPipeline, CatalogTable, 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-logger = logging.getLogger("jlog.spark")
+logger: logging.Logger = logging.getLogger("jlog.spark")
 
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 VERSION = re.compile(r"\d{20}\.json", re.ASCII)

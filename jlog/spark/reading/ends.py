@@ -21,7 +21,7 @@ PAUSE = 10
 AT_ONCE = 16  # journals that are synced side by side
 ARCHIVE_SECONDS = 1.0  # between two listings of an archive, which an object store charges for
 
-logger = logging.getLogger("jlog.spark")
+logger: logging.Logger = logging.getLogger("jlog.spark")
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BATCH_RECORDS = 32_768
 BATCH_BYTES = 16 << 20
 
-logger = logging.getLogger("jlog.spark")
+logger: logging.Logger = logging.getLogger("jlog.spark")
 
 
 def read_partition(partition: InputPartition, columns: OutputColumns, options: ReadOptions) -> Iterator[pyarrow.RecordBatch]:

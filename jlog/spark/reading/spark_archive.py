@@ -164,7 +164,7 @@ class TaskArchive(Archive):
         self._known = {segment.first_sequence: segment for segment in segments}
         first = next(iter(self._known.values()))
         self._names: dict[str, int | None] = {}
-        self.folder = ArchiveFolder(first.path.rpartition("/")[0])
+        self.folder: ArchiveFolder = ArchiveFolder(first.path.rpartition("/")[0])
         self._uuid = bytes.fromhex(first.uuid)
 
     def numbers(self) -> list[int]:

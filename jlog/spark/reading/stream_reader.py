@@ -41,7 +41,7 @@ except ImportError:  # before Spark 4.2, which has no limits: a trigger takes al
 LOOK_SECONDS = 1.0  # between two looks for new journals below a root
 
 
-logger = logging.getLogger("jlog.spark")
+logger: logging.Logger = logging.getLogger("jlog.spark")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

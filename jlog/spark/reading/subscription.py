@@ -20,7 +20,7 @@ from jlog.spark.reading.sources import SparkSource
 from jlog.storage.meta import read_meta
 from jlog.system.files import sync_files
 
-logger = logging.getLogger("jlog.spark")
+logger: logging.Logger = logging.getLogger("jlog.spark")
 
 
 class Subscription:

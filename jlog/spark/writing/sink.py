@@ -49,7 +49,7 @@ OPTIONS = (
     "adopt",
 )
 KNOWN = {name.lower() for name in (*OPTIONS, "path", "checkpointLocation", "queryName")}  # some belong to Spark
-WANTED = {  # the columns that are taken, and their types
+WANTED: dict[str, tuple[str, ...]] = {  # the columns that are taken, and their types
     "key": ("binary", "string"),
     "value": ("binary", "string"),
     "headers": ("array<struct<key:string,value:binary>>",),
@@ -66,14 +66,14 @@ class StagingSink:
         unknown = sorted(name for name in options if name.lower() not in KNOWN)
         if unknown:
             raise ValueError(f"the sink jlog has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}")
-        self.path = _path(given.get("path", ""))
-        self.columns = columns_of(schema)
+        self.path: str = _path(given.get("path", ""))
+        self.columns: list[str] = columns_of(schema)
         if overwrite:
             raise ValueError(
                 f"{self.path}: a journal is appended to, never overwritten: mode('append'), or outputMode('append') or "
                 f"'update'. To begin anew, remove it first: jlog.Journal.delete({self.path!r})"
             )
-        self.writer_options = _writer_options(given)
+        self.writer_options: dict[str, Any] = _writer_options(given)
         directory = given.get("stagingdirectory")
         self._directory = None if directory is None else os.path.abspath(directory)
         self._adopts = _flag("adopt", given.get("adopt", "false"))
@@ -123,6 +123,7 @@ class BatchSink(DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
         self._sink = StagingSink(schema, options, overwrite)
+        self.query: str
         self.query, self._version = _named(options)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
