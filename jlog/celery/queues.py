@@ -132,10 +132,11 @@ class Queues:
                 watch = self._watches[queue] = Watch(worker, ring)
         watch.want()
 
-    def pause(self) -> None:
-        """Leaves messages that come to other consumers."""
-        for watch in list(self._watches.values()):
-            watch.pause()
+    def pause(self, queue: str | None = None) -> None:
+        """Leaves messages that come to other consumers: those of this queue; None: of all."""
+        for name, watch in list(self._watches.items()):
+            if queue in (None, name):
+                watch.pause()
 
     def _end_watch(self, queue: str) -> None:
         watch = self._watches.pop(queue, None)

@@ -88,8 +88,12 @@ class Channel(virtual.Channel):
     def basic_cancel(self, consumer_tag: str) -> None:
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
-        if queue is not None and queue not in self._active_queues and self._queues.is_temporary(queue):
+        if queue is None or queue in self._active_queues:
+            return
+        if self._queues.is_temporary(queue):
             self.queue_delete(queue)
+        else:
+            self._queues.pause(queue)
 
     # --- Exchanges -------------------------------------------------------------------------------------------------
 

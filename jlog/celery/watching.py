@@ -51,10 +51,15 @@ class Watch:
         start_thread("jlog-celery", self._run)
 
     def want(self) -> None:
-        """Waits for a message from now on, and then rings."""
+        """Waits for a message from now on, and then rings; at once for one that has come and was not collected."""
         with self._changed:
-            self._is_wanted = self._is_waiting = True
-            self._changed.notify()
+            self._is_wanted = True
+            has_come = self._task is not None or self._error is not None
+            if not has_come:
+                self._is_waiting = True
+                self._changed.notify()
+        if has_come:
+            self._ring()
 
     def pause(self) -> None:
         """Leaves the next message to others, also one that has come and was not collected."""

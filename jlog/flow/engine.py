@@ -34,6 +34,7 @@ from jlog.flow.stop import Stopped
 
 LINGERS = 5  # longest transaction while records keep coming, as many times `linger`
 TRANSACTION_BYTES = 32 << 20
+SLOW_SECONDS = 0.1  # a function that needs less for all records of a batch is not slow
 GROWTH, SLOW_GROWTH = 2.0, 1.1  # of the records of a transaction, after one that was halved; slow where its time was over
 CHUNK_RECORDS = 2_000
 IDLE_SECONDS = 1.0  # seconds after which a source position that moved without records is committed
@@ -288,7 +289,7 @@ class Flow:
     def _make(self, batch: Any) -> tuple[list[Made], int]:
         """Returns the records that the function makes, without those that are known to be refused, and how many of the batch
         it has had: a slow function gets the others in the next transaction, before the time of this one is over."""
-        until = time.monotonic() + LINGERS * self._options.linger
+        until = time.monotonic() + max(LINGERS * self._options.linger, SLOW_SECONDS)
         made: list[Made] = []
         for index, record in enumerate(batch):
             self._stop.slice()  # a function may be slow: raises Stopped when the time to stop is over

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 
@@ -18,8 +20,10 @@ def changed(value: Any, decoded: Any, place: str = "") -> str | None:
         old, new = dict(enumerate(value)), dict(enumerate(decoded))
     elif type(value) is not type(decoded):
         return place
-    elif isinstance(value, float):
+    elif isinstance(value, (float, Decimal)):
         return None if math.isnan(value) and math.isnan(decoded) else place
+    elif isinstance(value, datetime):
+        return None if _instant(value) == _instant(decoded) else place
     elif isinstance(value, dict):
         old, new = value, decoded
     else:
@@ -34,6 +38,12 @@ def changed(value: Any, decoded: Any, place: str = "") -> str | None:
         if found is not None:
             return found
     return None
+
+
+def _instant(time: datetime) -> datetime:
+    """Returns the time in UTC. In the hour that a zone's clocks repeat, Python takes no time for equal to one of another zone
+    (PEP 495)."""
+    return time if time.tzinfo is None else time.astimezone(timezone.utc)
 
 
 def _is_equal(value: Any, decoded: Any) -> bool:

@@ -85,7 +85,9 @@ class AsyncTakes:
                 self._source.ring()
 
     def _run(self, interrupt: Interrupt) -> None:
+        request: _Request | None
         while True:
+            request = None  # it has the tasks that it was given, which the program may have dropped by now
             with self._lock:
                 if interrupt.raised:
                     return

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from jlog.working.dead_letters import DeadLetters
 
 
+REJECTING_SECONDS = 1.0  # that a take waits for another worker which rejects a record
+
+
 class TaskPolicy:
     """Decodes and rejects the tasks of one worker, and lets retention look. The core calls it. It refers neither to the worker
     nor to the source of its tasks: so a worker is freed as soon as the program has no reference to it."""
@@ -112,11 +115,11 @@ class TaskPolicy:
             return
         warn(self._path, f"record {task.sequence} could not be rejected or given back, and comes again", refused)
 
-    def reject(self, holder: TaskHolder, task: Task, reason: str) -> None:
+    def reject(self, holder: TaskHolder, task: Task, reason: str, deadline: Deadline | None = None) -> None:
         letters = self._dead_letters()
         if letters is not None:
-            letters.reject(holder, task, reason, self.deadline())
-            self.sync_finishes()
+            letters.reject(holder, task, reason, deadline or self.deadline())
+            self._subscriber.sync_finishes(deadline or self.deadline())
             return
         warn(self._path, f"record {task.sequence} was rejected after {task.attempt} attempts", reason or "no reason given")
         holder.count_rejection(task)
@@ -124,7 +127,8 @@ class TaskPolicy:
     def reject_exhausted(self, holder: TaskHolder, task: Task) -> None:
         """Rejects a record that was given back with no attempt left."""
         try:
-            self.reject(holder, task, "its worker died, or its lease ended, in its last attempt")
+            # Another worker may be stopped while it rejects: the records that are taken meanwhile do not wait for it.
+            self.reject(holder, task, "its worker died, or its lease ended, in its last attempt", Deadline(REJECTING_SECONDS))
         except (JournalError, OSError) as refused:
             self._put_off(holder, task, refused)
         except BaseException:

@@ -45,6 +45,8 @@ class Tasks(TaskSource):
             return TaskSource.take(self, most, deadline, interrupt)
         except BaseException as error:
             self.untold(error)
+            if isinstance(error, OSError):
+                self.window.check_open()  # close() in another thread may have closed the files under the call
             raise
 
 

@@ -53,10 +53,13 @@ struct jlog_entry {
     uint32_t heap;                                       /* element of the array that is the heap */
 };
 
+#define JLOG_HAS_LEFT 1u                                  /* the worker has ended by itself, and what it has did not fail */
+#define JLOG_HAS_DROPPED 2u                               /* some of its records are marked as dropped */
+
 struct jlog_worker_slot {
     uint64_t pid;
     uint32_t taken;                                      /* derived: records that it has */
-    uint32_t left;                                       /* not 0: it has ended by itself, and what it has did not fail */
+    uint32_t left;                                       /* of the two bits below */
 };
 
 struct jlog_queue {

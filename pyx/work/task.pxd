@@ -27,11 +27,9 @@ cdef class TaskHolder:
     cdef uint64_t looked_at  # committed position when it looked last
     cdef uint64_t clean_segment  # the open segment when it looked last
     cdef bint looking  # a thread looks
-    cdef bint dropped  # records of dropped tasks wait to be given back
 
     cdef void begin(self, uint32_t at, uint64_t stamp) noexcept
     cdef void drop(self, uint32_t at, uint64_t sequence, uint64_t stamp) noexcept
-    cdef void release_dropped(self) noexcept
     cdef jlog_entry *entry_of(self, Task task) noexcept
     cdef jlog_entry *lock_entry(self, Task task) except? NULL
     cdef lost(self, list tasks)

@@ -6,8 +6,9 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.work.window cimport (
-    JLOG_NO_ENTRY, JLOG_POSITION_STEP, Window, boot_us, jlog_backoff_us, jlog_entry, jlog_entry_at, jlog_entry_drop,
-    jlog_entry_finish, jlog_entry_is_dropped, jlog_entry_mark, jlog_entry_return, jlog_heap_add, jlog_heap_remove, jlog_taken,
+    JLOG_HAS_DROPPED, JLOG_NO_ENTRY, JLOG_POSITION_STEP, Window, boot_us, jlog_backoff_us, jlog_entry, jlog_entry_at,
+    jlog_entry_drop, jlog_entry_finish, jlog_entry_mark, jlog_entry_return, jlog_heap_add, jlog_heap_remove, jlog_slot_note,
+    jlog_taken,
     jlog_window, jlog_window_held, jlog_window_oldest, jlog_window_ring)
 
 from jlog.errors import JournalError, LeaseLost
@@ -114,12 +115,12 @@ cdef class TaskHolder:
     cdef void begin(self, uint32_t at, uint64_t stamp) noexcept:
         """Marks a record as in work, without the lock."""
         cdef Window window = self.window
-        if at < window.capacity and window.owner != 0:
+        if at < window.capacity and window.owner != 0 and window.locks.is_open():  # not in a child of a fork
             jlog_entry_mark(jlog_entry_at(window.page, at), window.owner, stamp, <uint32_t> stamp)
 
     cdef void drop(self, uint32_t at, uint64_t sequence, uint64_t stamp) noexcept:
         """Gives back the record of a task that the program has no reference to. Called by a finalizer, at any moment. Where the
-        lock is not free the record is marked, and the next take of this worker gives it back."""
+        lock is not free the record is marked, and whichever worker looks next gives it back."""
         cdef Window window = self.window
         cdef jlog_entry *entry
         if window is None:  # the garbage collector frees it together with the task, and then everything is given back
@@ -131,24 +132,10 @@ cdef class TaskHolder:
             window.unlock()
         elif at < window.capacity and window.owner != 0 and window.locks.is_open():
             jlog_entry_mark(jlog_entry_at(window.page, at), window.owner, stamp, ~<uint32_t> stamp)
-            self.dropped = True
+            jlog_slot_note(window.page, window.owner, JLOG_HAS_DROPPED)
         else:
             return
         jlog_window_ring(window.page)
-
-    cdef void release_dropped(self) noexcept:
-        """Gives back the records that drop() has marked. Called with the lock held."""
-        cdef Window window = self.window
-        cdef jlog_entry *entry
-        cdef uint32_t at = window.page.first, later, left = window.capacity
-        self.dropped = False
-        while at != JLOG_NO_ENTRY and left > 0:
-            entry = jlog_entry_at(window.page, at)
-            later = entry.later
-            if entry.owner == window.owner and jlog_entry_is_dropped(entry):
-                jlog_entry_drop(window.page, at)
-            at = later
-            left -= 1
 
     cdef jlog_entry *entry_of(self, Task task) noexcept:
         """Returns the task's entry, or NULL if it is lost. Called with the lock held."""

@@ -18,8 +18,8 @@ from jlog._core.system.atomic cimport jlog_futex_wait, jlog_load32_acquire, jlog
 from jlog._core.system.lock cimport Deadline
 from jlog._core.work.task cimport HELD, LOST, Task, TaskHolder
 from jlog._core.work.window cimport (
-    Window, boot_us, jlog_heap_time, jlog_passage, jlog_taken, jlog_window, jlog_window_has_room, jlog_window_oldest,
-    jlog_window_ring, jlog_window_ring_all, jlog_window_seize, jlog_window_take_again, jlog_window_take_new)
+    JLOG_HAS_DROPPED, Window, boot_us, jlog_heap_time, jlog_passage, jlog_taken, jlog_window, jlog_window_has_room,
+    jlog_window_oldest, jlog_window_ring, jlog_window_ring_all, jlog_window_seize, jlog_window_take_again, jlog_window_take_new)
 
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
 from jlog.system.threads import sleeps_beside_greenlets
@@ -57,6 +57,8 @@ cdef class TaskSource(TaskHolder):
     cdef object reading  # held by the thread that uses the cursors
     cdef public bint stopped  # take() waits no more
     cdef int growth_error  # why the window could not grow in the last look; 0: it could, or did not have to
+    cdef bint has_rejected  # the last batch had records, of which none may have been left to hand out
+    cdef uint64_t lost  # records before it are lost, and not dropped yet: the first take raises PositionLost
     cdef readonly bint is_full  # the last look has found new records, and no room for them
 
     def __init__(self, Window window not None, Cursor cursor not None, Cursor again not None, policy, lease):
@@ -77,11 +79,20 @@ cdef class TaskSource(TaskHolder):
                 break
             except PositionLost as error:
                 self.owed, lost = error, first_kept(error)
-        if lost:
-            try:
-                self.window.drop_before(lost, keep_taken=True)
-            except (MemoryError, OSError):
-                pass  # a later take drops them, or writes the position; without a worker nobody would hear of the loss
+        self.lost = lost
+
+    cdef int drop_lost_records(self) except -1:
+        """Finishes what retention had removed when this worker opened, unless another worker has done so since: one take of
+        all workers raises PositionLost. A worker that never takes leaves it to those that do."""
+        cdef uint64_t lost = self.lost
+        self.lost = 0
+        if jlog_window_oldest(self.window.page) >= lost:
+            self.owed = None
+            return 0
+        try:
+            self.window.drop_before(lost, keep_taken=True)
+        except (MemoryError, OSError):
+            pass  # a later take drops them, or writes the position
 
     def seek_next(self, uint64_t least=0) -> None:
         """Goes to the first record that nobody has passed, and not before `least`."""
@@ -147,6 +158,8 @@ cdef class TaskSource(TaskHolder):
             self.reading.acquire()
         try:
             window.check()
+            if self.lost:
+                self.drop_lost_records()
             if self.owed is not None:
                 raise self.owed
             self.look_in_turn(tasks, most)
@@ -183,10 +196,8 @@ cdef class TaskSource(TaskHolder):
         cdef Window window = self.window
         cdef int64_t now_us = boot_us()
         cdef Py_ssize_t before
-        if self.dropped:
-            window.lock()
-            self.release_dropped()
-            window.unlock()
+        if window.page.slots[window.owner - 1].left & JLOG_HAS_DROPPED:
+            window.release_dropped(window.owner)
         if now_us - window.looked_us >= LOOK_US:
             window.bury_the_dead(now_us)
         while len(tasks) < most:
@@ -196,7 +207,7 @@ cdef class TaskSource(TaskHolder):
                     raise OSError(self.growth_error, f"{os.strerror(self.growth_error)}: the window cannot grow beyond "
                                   f"{window.page.capacity} unfinished records; make space, or finish some", window.path)
                 return 0
-            if len(tasks) == before and not self.load():
+            if len(tasks) == before and not self.has_rejected and not self.load():
                 return 0
         return 0
 
@@ -231,6 +242,7 @@ cdef class TaskSource(TaskHolder):
                 goes_on = not self.is_full
             window.unlock()
             self.make_tasks(tasks, taken, count)
+            self.has_rejected = count != 0
         finally:
             end_use(self.cursor)
         return goes_on

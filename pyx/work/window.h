@@ -71,6 +71,26 @@ static inline void jlog_entry_drop(struct jlog_window *window, uint32_t at)
     window->ready.first = at;
 }
 
+/* Notes one of the bits of `left`. Needs no lock. */
+static inline void jlog_slot_note(struct jlog_window *window, uint32_t owner, uint32_t bit)
+{
+    __atomic_fetch_or(&jlog_slot_of(window, owner)->left, bit, __ATOMIC_SEQ_CST);
+}
+
+/* Gives back the records that a living worker has marked as dropped, without the lock. Any worker may do it: that one may not
+ * take anything for hours. */
+static inline void jlog_window_release_dropped(struct jlog_window *window, uint32_t owner)
+{
+    uint32_t later, bound = window->capacity;
+
+    __atomic_fetch_and(&jlog_slot_of(window, owner)->left, ~JLOG_HAS_DROPPED, __ATOMIC_SEQ_CST);
+    for (uint32_t at = window->first; at != JLOG_NO_ENTRY && bound-- != 0; at = later) {
+        later = jlog_entry_at(window, at)->later;
+        if (jlog_entry_at(window, at)->owner == owner && jlog_entry_is_dropped(jlog_entry_at(window, at)))
+            jlog_entry_drop(window, at);
+    }
+}
+
 /* Finishes a record, whether somebody has it or not, and lets the next record of its key come. */
 static inline void jlog_entry_finish(struct jlog_window *window, uint32_t at)
 {
@@ -145,7 +165,7 @@ static inline uint32_t jlog_window_bury(struct jlog_window *window, uint32_t own
 {
     struct jlog_worker_slot *slot = &window->slots[owner - 1];
     uint32_t first = JLOG_NO_ENTRY, freed, bound = window->capacity;
-    int begun = slot->left != 0;
+    int begun = (slot->left & JLOG_HAS_LEFT) != 0;
 
     for (uint32_t at = window->first; at != JLOG_NO_ENTRY && bound-- != 0; at = jlog_entry_at(window, at)->later) {
         const struct jlog_entry *entry = jlog_entry_at(window, at);

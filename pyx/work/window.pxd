@@ -102,7 +102,12 @@ cdef extern from "work/window.h" nogil:
     uint64_t jlog_window_oldest(jlog_window *window)
     uint32_t jlog_window_passed_since(jlog_window *window, uint32_t *first)
     bint jlog_window_has_room(const jlog_window *window)
-    bint jlog_entry_is_dropped(const jlog_entry *entry)
+    enum:
+        JLOG_HAS_LEFT
+        JLOG_HAS_DROPPED
+
+    void jlog_slot_note(jlog_window *window, uint32_t owner, uint32_t bit)
+    void jlog_window_release_dropped(jlog_window *window, uint32_t owner)
     void jlog_entry_mark(jlog_entry *entry, uint32_t owner, uint64_t stamp, uint32_t mark)
     int64_t jlog_backoff_us(const jlog_window *window, uint32_t failures)
     uint32_t jlog_window_bury(jlog_window *window, uint32_t owner, int64_t now_us)
@@ -167,6 +172,7 @@ cdef class Window:
     cdef int grow(self) noexcept
     cdef int move_position(self, bint at_once) noexcept
     cdef bint should_look(self, int64_t now_us, int64_t after_us) noexcept
+    cdef int release_dropped(self, uint32_t owner) except -1
     cdef bint bury_the_dead(self, int64_t now_us) except -1
 
 cdef int64_t boot_us() noexcept

@@ -164,7 +164,15 @@ cdef class Window:
     cpdef void leave(self) noexcept:
         """Says that this worker ends by itself, if it is open: what it holds has not failed."""
         if self.owner != 0 and self.locks.is_open():
-            self.page.slots[self.owner - 1].left = 1
+            jlog_slot_note(self.page, self.owner, JLOG_HAS_LEFT)
+
+    cdef int release_dropped(self, uint32_t owner) except -1:
+        """Gives back what a living worker has marked as dropped."""
+        self.lock()
+        jlog_window_release_dropped(self.page, owner)
+        self.unlock()
+        jlog_window_ring_all(self.page)
+        return 0
 
     def release(self) -> None:
         """Unmaps and closes the file, without any change of it. Only before a worker has it: a thread may sleep on a word of
@@ -347,8 +355,8 @@ cdef class Window:
     def unregister(self) -> None:
         """Gives everything back without an attempt, and frees the slot."""
         cdef int error = 0
+        self.leave()  # needs no lock, which another worker may hold for the whole lock_timeout
         self.lock()
-        self.leave()
         jlog_window_bury(self.page, self.owner, 0)
         if self.page.scout == self.owner:
             self.page.scout = 0
@@ -373,6 +381,9 @@ cdef class Window:
             if self.page.slots[slot].pid == 0 or slot + 1 == self.owner:
                 continue
             if self.locks.try_lock(F_WRLCK, SLOT_BYTE + slot, 1) != 0:
+                if self.page.slots[slot].left & JLOG_HAS_DROPPED:
+                    self.release_dropped(slot + 1)
+                    freed += 1
                 continue
             self.burying = slot + 1
             try:

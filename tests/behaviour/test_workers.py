@@ -358,7 +358,7 @@ def test_a_take_that_lasts_longer_than_its_lease_hands_out_no_record_that_it_has
     with open_worker(path, max_attempts=2) as other, open_worker(path, lease=0.001) as quick:
         slow = open_worker(path, lease=0.02)
 
-        def reject(holder, task, reason):  # between two parts of the take
+        def reject(holder, task, reason, deadline):  # between two parts of the take
             threading.Event().wait(0.03)
             for taken in other.take(1, timeout=0):
                 taken.release()

@@ -62,7 +62,7 @@ def test_what_a_slow_function_has_made_is_committed_before_all_is_made(tmp_path)
 
     def slow(record):
         if record.sequence == 5:
-            time.sleep(0.1)
+            time.sleep(0.2)
         seen.append(jlog.Journal(tmp_path / "sink").next_sequence)
         return record
 

@@ -8,7 +8,7 @@ dead one: the slot's byte says that a worker lives, and not which one.
 
 A death is a failure of what the worker had begun; if it had begun nothing, of what it was handed first; of nothing if it had left by
 itself. `due` counts for each record the failures that it has to have. The store that frees a record counts its failure too. A worker
-that drops a record marks it without the lock, and gives it back with its next take.
+that drops a record marks it without the lock, and whichever worker takes next gives it back.
 
 Models: pyx/work/entries.h, pyx/work/window.h, pyx/work/window.pyx, pyx/work/task.pyx, pyx/work/tasks.pyx.
 """
@@ -202,7 +202,7 @@ def bury(m, pid):
 
 @step("take, locked")
 def free_dropped(m, pid):
-    dropped = [record for record in m.held_by(m.slots[pid]) if m.is_dropped(record)]
+    dropped = [record for slot in range(len(m.threads)) for record in m.held_by(slot) if m.is_dropped(record)]
     if not dropped:
         return False
     m.free(dropped[0])
