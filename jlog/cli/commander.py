@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import jlog
@@ -35,10 +37,13 @@ class Commander:
 
     def __init__(self, command: tuple[str, ...]) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with suppress(OSError, ValueError):  # where fs.nr_open has been lowered since
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
         if os.fork() == 0:
             try:
                 self._requests.close()
-                _Commands(command, theirs).serve()
+                _Commands(command, theirs, files).serve()
             finally:
                 os._exit(0)
         theirs.close()
@@ -70,7 +75,10 @@ class Commander:
         return None if code is None else int(code)
 
 
-LOST = "the process that runs the commands of this `jlogtool work` was killed, and the commands with it; start it again"
+LOST = (
+    "the process that runs the commands of this `jlogtool work` was killed, and the first process of each command with it; end "
+    "what these had started, and start it again"
+)
 
 
 class _Command:
@@ -113,10 +121,14 @@ class _Command:
 
 
 class _Commands:
-    """What the forked process does, in one thread."""
+    """What the forked process does, in one thread. It has two descriptors for each command, as `jlogtool` has, and fewer beside
+    them: so `jlogtool` runs out of them first, and a request brings all that are sent with it.
 
-    def __init__(self, command: tuple[str, ...], requests: socket.socket) -> None:
-        self._command, self._requests = command, requests
+    files: limits of descriptors for the commands: with more of them, programs that use select() may break.
+    """
+
+    def __init__(self, command: tuple[str, ...], requests: socket.socket, files: tuple[int, int]) -> None:
+        self._command, self._requests, self._files = command, requests, files
         self._running: list[_Command] = []
 
     def serve(self) -> None:
@@ -165,7 +177,7 @@ class _Commands:
                 stdin=stdin,
                 env={**os.environ, **environment},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - there is no other thread
+                preexec_fn=self._prepare,  # noqa: PLW1509 - there is no other thread
             )
         except (OSError, ValueError) as error:
             _answer(answer, None, [getattr(error, "errno", None), str(error)])
@@ -176,9 +188,11 @@ class _Commands:
         os.close(stdin)
         return True
 
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # where this process is killed, nobody could end the command
+    def _prepare(self) -> None:
+        """Is called in the new process, before the command."""
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # where this process is killed, nobody could end the command
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._files)
 
 
 def _answer(answer: socket.socket, code: int | None, error: list[object] | None) -> None:

@@ -58,15 +58,25 @@ class DeadLetters:
             holder.count_rejection(task)
             self._finished.add(position)
 
+    def open(self, deadline: Deadline) -> None:
+        """Raises what would keep reject() from storing a letter now."""
+        locks, what = self._subscriber.lock_file, f"was writing dead letters of {self._subscriber.name!r}"
+        with locks.held(REJECTING_BYTE, deadline=deadline, what=what, mutex=self._mutex):
+            self._open()
+
+    def _open(self) -> Writer:
+        if self._writer is None:
+            path = self._subscriber.options.dead_letters
+            assert path is not None
+            self._writer = Writer(path, lock_timeout=self._lock_timeout)
+        return self._writer
+
     def _store(self, task: Task, reason: str) -> str:
         """Stores the letter, if there is none yet. Returns the position after its record."""
-        path = self._subscriber.options.dead_letters
-        assert path is not None
-        if self._writer is None:
-            self._writer = Writer(path, lock_timeout=self._lock_timeout)
+        writer = self._open()
         meta = self._meta.read()
-        if self._writer.next_sequence != self._end:  # state_of() reads all of the open segment
-            self._rewinds, self._stored = _letters_in(state_of(path).get(self._key, b"[0]"), meta)
+        if writer.next_sequence != self._end:  # state_of() reads all of the open segment
+            self._rewinds, self._stored = _letters_in(state_of(writer.path).get(self._key, b"[0]"), meta)
         if self._rewinds != self._subscriber.rewinds:  # those letters are of records that may be rejected anew
             self._rewinds, self._stored = self._subscriber.rewinds, []
         position = str(ForeignPosition.of(meta, task.sequence + 1))
@@ -81,9 +91,9 @@ class DeadLetters:
                 (SEQUENCE, str(task.sequence).encode()),
             ]
             state = {self._key: json.dumps([self._rewinds, *kept]).encode()}
-            self._end = 1 + self._writer.extend([task.value], [task.key], [[*own, *about]], [task.timestamp_us], state=state)
+            self._end = 1 + writer.extend([task.value], [task.key], [[*own, *about]], [task.timestamp_us], state=state)
             self._stored, self._finished = kept, set()
-        self._writer.sync()
+        writer.sync()
         return position
 
     def _unfinished(self) -> list[str]:

@@ -64,6 +64,12 @@ class TaskPolicy:
                 self._letters_path = path
             return self._letters
 
+    def open_letters(self) -> None:
+        """Raises what would keep reject() from storing a dead letter now."""
+        letters = self._dead_letters()
+        if letters is not None:
+            letters.open(self.deadline())
+
     def decode(self, task: Task) -> Any:
         if self._decoder is None:
             raise JournalError(f"{self._path}: this worker has no codec; open it with codec=…, or use task.value")

@@ -99,6 +99,7 @@ class Worker(Taking):
     Any number of threads may use one Worker. After a fork the child's worker raises JournalClosed, and frees nothing.
     """
 
+    _tasks: type[Tasks] = Tasks
     _source: Tasks
 
     def __init__(
@@ -136,7 +137,7 @@ class Worker(Taking):
         try:
             again = Cursor(journal.path, journal.meta.uuid)
             self._policy = TaskPolicy(journal, self._subscriber, decoder, self._lock_timeout)
-            self._source = Tasks(self._subscriber.window, journal.cursor, again, self._policy, lease)
+            self._source = self._tasks(self._subscriber.window, journal.cursor, again, self._policy, lease)
             self._source.begin()
             _let_leave(self._source)
         except BaseException:

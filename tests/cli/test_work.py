@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 import jlog
-from cli.command import do, run, start
+from cli.command import COMMAND, do, run, start
+from crash.tampering import invert
 from patience import HUNG_SECONDS, wait_until
 
 
@@ -320,3 +322,103 @@ def test_a_record_that_waits_for_its_key_and_a_reader_s_subscriber_are_left_alon
         assert (found.code, "record 1 waits for an earlier one of its key" in found.err) == (1, True)
     found = run("work-release", journal, "billing", 0)
     assert (found.code, "no workers have shared subscriber 'billing'" in found.err) == (1, True)
+
+
+def test_a_record_whose_command_still_runs_elsewhere_keeps_nothing_waiting_and_does_not_fail(
+    journal: Path, tmp_path: Path
+) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"long")
+    os.mkfifo(tmp_path / "go")
+    script = f'echo $JLOG_SEQUENCE >> {tmp_path}/log; test "$(cat)" = short || read line < {tmp_path}/go'
+    with start("work", journal, "resize", "--", "sh", "-c", script) as first:
+        wait_until((tmp_path / "log").exists)
+        with start("work", journal, "resize", "--lease", 600, "--", "sh", "-c", script) as second:
+            wait_until(lambda: len(do("subscriber", "ls", journal, "--json").json[0]["workers"]) == 2)
+            do("work-release", journal, "resize", 0)
+            wait_until(lambda: second.pid in [row["pid"] for row in do("work-ls", journal, "resize", "--json").json])
+            with jlog.Writer(journal) as writer:
+                writer.append(b"short")
+            wait_until(lambda: (tmp_path / "log").read_text().splitlines() == ["0", "1"])
+            second.terminate()
+            assert second.wait(HUNG_SECONDS) == 0
+        with jlog.Worker(journal, "resize") as worker:
+            task = worker.take(1)[0]
+            assert (task.sequence, task.failures) == (0, 0)
+            (tmp_path / "go").write_text("go")
+            first.terminate()
+            assert first.wait(HUNG_SECONDS) == 0
+    assert (tmp_path / "log").read_text().splitlines() == ["0", "1"]
+
+
+def test_a_command_that_ends_after_its_record_was_taken_from_it_is_a_warning(journal: Path, tmp_path: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"job")
+    os.mkfifo(tmp_path / "go")
+    with start("work", journal, "resize", "--", "sh", "-c", f"touch {tmp_path}/begun; cat {tmp_path}/go") as tool:
+        wait_until((tmp_path / "begun").exists)
+        assert run("work-reject", journal, "resize", 0).code == 0
+        (tmp_path / "go").write_text("go")
+        tool.terminate()
+        said = tool.communicate(timeout=HUNG_SECONDS)[1].decode()
+    assert (tool.returncode, said.count("\n")) == (0, 1), said
+    assert "were handed out again, or finished" in said
+
+
+def start_with_descriptors(limit: str, *arguments: object) -> subprocess.Popen[bytes]:
+    command = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", *COMMAND, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_records_wait_and_do_not_fail_where_jlogtool_may_open_no_more_files(numbers: Path, tmp_path: Path) -> None:
+    script = f"echo >> {tmp_path}/log; until test -e {tmp_path}/go; do sleep 0.05; done"
+    options = ("-j", 20, "--max-attempts", 1, "--dead-letters", tmp_path / "dead", "--until-end")
+    with start_with_descriptors("-n 40", "work", numbers, "resize", *options, "--", "sh", "-c", script) as tool:
+        assert tool.stderr is not None
+        assert "Too many open files" in tool.stderr.readline().decode()
+        (tmp_path / "go").touch()
+        assert tool.wait(HUNG_SECONDS) == 0
+        assert tool.stderr.read() == b""
+    assert len((tmp_path / "log").read_text()) == 100
+    assert not (tmp_path / "dead").exists()
+
+
+def test_jlogtool_opens_as_many_files_as_it_may_and_its_commands_have_the_limit_of_before(
+    numbers: Path, tmp_path: Path
+) -> None:
+    script = f"ulimit -n >> {tmp_path}/log; until test -e {tmp_path}/go; do sleep 0.05; done"
+    with start_with_descriptors("-S -n 40", "work", numbers, "resize", "-j", 20, "--", "sh", "-c", script) as tool:
+        wait_until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text() == "40\n" * 20)
+        tool.terminate()
+        (tmp_path / "go").touch()
+        assert tool.wait(HUNG_SECONDS) == 0
+
+
+@pytest.mark.damage
+def test_a_damaged_record_is_listed_without_its_key_and_stays_where_it_is(journal: Path) -> None:
+    with jlog.Writer(journal, precommit=0, compression=None) as writer:
+        for number in range(3):
+            writer.append(b"value %d" % number, key=b"k")
+    with jlog.Worker(journal, "resize") as worker:
+        tasks = worker.take(3)
+        segment = Path(jlog.Journal(journal).segments()[0].path)
+        invert(segment, segment.read_bytes().index(b"value 1"))
+        listed = run("work-ls", journal, "resize", "--json")
+        assert (listed.code, listed.err.count("\n")) == (3, 1)
+        assert "damaged at byte" in listed.err
+        assert [(row["sequence"], row["key"], row["age"] is None) for row in listed.json] == [
+            (0, "k", False),
+            (1, None, True),
+            (2, "k", False),
+        ]
+        assert run("work-reject", journal, "resize", 1).code == 3
+        tasks[1].ack()
+
+
+def test_a_record_stays_with_its_worker_where_no_dead_letter_can_be_written(numbers: Path, tmp_path: Path) -> None:
+    with jlog.Worker(numbers, "resize", dead_letters=tmp_path / "dead") as worker:
+        task = worker.take(1)[0]
+        (tmp_path / "dead").touch()
+        found = run("work-reject", numbers, "resize", 0)
+        assert (found.code, "dead is a file" in found.err) == (1, True)
+        task.ack()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import shutil
 import threading
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
 from typing import Any
 
 import click
@@ -16,7 +17,6 @@ from jlog.cli.commander import Commander, CommandsLost
 from jlog.cli.terminal.output import complain
 
 REJECTED = 100  # exit code of a command that does not want the record at all
-LOOK_SECONDS = 0.5  # between two looks whether other workers have finished the last record
 
 
 @click.command()
@@ -68,28 +68,34 @@ def work(
     """
     if shutil.which(command[0]) is None:
         raise click.UsageError(f"there is no command {command[0]!r}")
-    from jlog.working.exclusive import exclusive
+    from jlog.working.exclusive import LATER_SECONDS, SHORT, ExclusiveWorker
 
     commander = Commander(command)
     with checked():
         jlog.Journal(journal)  # raises where there is none: a mistyped path would wait for records for ever
-        worker = jlog.Worker(journal, name, start=start, lease=lease, **options)
+        worker = ExclusiveWorker(journal, name, start=start, lease=lease, **options)
     with worker:
+        tasks = worker._source
         lost: list[CommandsLost] = []
         limit = min(filter(None, (timeout, lease)), default=None)
         end = jlog.Journal(worker.path).next_sequence if until_end else None
 
         def handle(task: jlog.Task) -> None:
-            with closing(exclusive(worker, task)) as lock:
-                try:
+            try:
+                with closing(tasks.lock_of(task)) as lock:
                     code = commander.run(task.value or b"", _environment(task), limit, lock.fileno())
-                except CommandsLost as error:
-                    lost.append(error)
-                    worker.stop()
-                    task.release()
-                    return
-            _finish(command[0], task, code, limit)
-            stop_at_end()
+                _finish(command[0], task, code, limit)
+            except CommandsLost as error:
+                lost.append(error)
+                worker.stop()
+                task.release_quietly()
+            except OSError as error:
+                if error.errno not in SHORT:
+                    raise
+                task.release_quietly()
+                tasks.wait_for_more(error)
+            else:
+                stop_at_end()
 
         def stop_at_end() -> bool:
             if end is not None and worker.committed >= end:
@@ -97,11 +103,15 @@ def work(
                 return True
             return False
 
+        def look() -> None:
+            tasks.release_aside()
+            stop_at_end()  # other workers may have finished the last record
+
         if stop_at_end():
             return
         ended = threading.Event()
-        if end is not None:
-            threading.Thread(target=_watch, args=(stop_at_end, ended), daemon=True).start()
+        seconds = LATER_SECONDS if lease is None else min(LATER_SECONDS, lease / 4)  # what is set aside keeps its lease
+        threading.Thread(target=_look, args=(look, seconds, ended), daemon=True).start()
         try:
             worker.run(handle, threads=jobs, grace=float("inf") if lease is None else lease)
         finally:
@@ -110,9 +120,9 @@ def work(
             raise lost[0]
 
 
-def _watch(stop_at_end: Any, ended: threading.Event) -> None:
-    while not ended.wait(LOOK_SECONDS) and not stop_at_end():
-        pass
+def _look(look: Callable[[], None], seconds: float, ended: threading.Event) -> None:
+    while not ended.wait(seconds):
+        look()
 
 
 def _environment(task: jlog.Task) -> dict[str, str]:
@@ -121,13 +131,14 @@ def _environment(task: jlog.Task) -> dict[str, str]:
 
 def _finish(command: str, task: jlog.Task, code: int | None, limit: float | None) -> None:
     reason = f"{command} ended with {code}" if code is not None else f"{command} took longer than {limit:g} s"
-    if code == 0:
-        task.ack()
-    elif code == REJECTED:
-        task.reject(reason)
-    else:
-        complain(f"record {task.sequence}: {reason} in attempt {task.attempt}")
-        task.nack(reason=reason)
+    with suppress(jlog.LeaseLost):  # run() acknowledges the task once more, and tells it
+        if code == 0:
+            task.ack()
+        elif code == REJECTED:
+            task.reject(reason)
+        else:
+            complain(f"record {task.sequence}: {reason} in attempt {task.attempt}")
+            task.nack(reason=reason)
 
 
 def _key(key: bytes | None) -> dict[str, str]:

@@ -9,7 +9,9 @@ from typing import Any
 import click
 
 from jlog.cli.arguments.parameters import checked, journal_argument
-from jlog.cli.terminal.output import json_option, print_json, print_table
+from jlog.cli.exits import DAMAGED
+from jlog.cli.terminal.output import complain, json_option, print_json, print_table
+from jlog.errors import CorruptJournal
 
 
 @click.command("work-ls")
@@ -17,7 +19,8 @@ from jlog.cli.terminal.output import json_option, print_json, print_table
 @click.argument("name")
 @json_option
 def work_ls(journal: str, name: str, as_json: bool) -> None:
-    """List the records of the shared subscriber NAME that are taken, delayed or failed.
+    """List the records of the shared subscriber NAME that are taken, delayed or failed. A damaged one has neither a key nor an
+    age, and a line on stderr, and the exit code is 3.
 
     \b
     Examples:
@@ -26,11 +29,20 @@ def work_ls(journal: str, name: str, as_json: bool) -> None:
     """
     from jlog.working.acting import unfinished
 
+    damage: list[CorruptJournal] = []
     with checked():
-        found = [asdict(each) | _key(each.key) for each in unfinished(journal, name)]
+        found = [asdict(each) | _key(each.key) for each in unfinished(journal, name, damage.append)]
     if as_json:
         print_json(found)
-        return
+    else:
+        _print(found)
+    for error in {str(error): error for error in damage}.values():  # records of one block have the same
+        complain(error)
+    if damage:
+        raise click.exceptions.Exit(DAMAGED)
+
+
+def _print(found: list[dict[str, Any]]) -> None:
     columns = ["sequence ", "key", "state", "age ", "attempt ", "failures ", "pid ", "reason"]
     print_table(columns, [["" if row[c.strip()] is None else str(row[c.strip()]) for c in columns] for row in found])
 
@@ -69,7 +81,7 @@ def work_release(journal: str, name: str, sequence: int) -> None:
 @click.option("--reason", default="rejected by work-reject", show_default=True, metavar="TEXT", help="For the dead letter.")
 def work_reject(journal: str, name: str, sequence: int, reason: str) -> None:
     """Take the record SEQUENCE from the worker that has it, or out of its delay, and reject it: it is finished, and goes to the
-    dead letters if there are any.
+    dead letters if there are any. If these cannot be opened, or the record is damaged, the record stays where it is.
 
     \b
     Example:
