@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import warnings
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_GATEWAY = "JAVA_GATEWAY_EXITED"
+DYING_SECONDS = 5.0
 JAVA_HAS_ENDED = (
     "Java, in which Spark runs, has ended: it was killed, which the kernel does when the machine is short of memory, or it has "
     "used up its own memory. Give it more, --conf spark.driver.memory=4g, or let a batch have fewer records. Then run it "
@@ -114,22 +116,33 @@ def session(
                 spark = builder.getOrCreate()
         except Exception as error:  # any error of Java, or of a library that it loads
             raise JournalError(f"Spark does not start: {reason_of(error)}{_cause(error, log)}") from error
+    has_ended = False
     try:
         yield spark
     except Exception as error:
-        if has_ended(spark):
+        has_ended = _has_lost(error, Py4JError) and _has_ended(spark)
+        if has_ended:
             raise JournalError(JAVA_HAS_ENDED) from error
         raise
     finally:
-        with warnings.catch_warnings(), suppress(OSError, Py4JError) if has_ended(spark) else nullcontext():
+        with warnings.catch_warnings(), suppress(OSError, Py4JError) if has_ended else nullcontext():
             warnings.simplefilter("ignore")  # a service manager may have ended the virtual machine in the same moment
             spark.stop()
 
 
-def has_ended(spark: SparkSession) -> bool:
-    """Says whether the virtual machine that this process has started for Spark has ended."""
+def _has_lost(error: BaseException, kind: type[Exception]) -> bool:
+    """Says whether the connection to the virtual machine may be the cause of the error."""
+    return any(isinstance(cause, (OSError, kind)) for cause in (error, error.__cause__, error.__context__))
+
+
+def _has_ended(spark: SparkSession) -> bool:
+    """Says whether the virtual machine that this process has started for Spark has ended. One that is killed answers no more a
+    while before it has ended."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
-    return process is not None and process.poll() is not None
+    try:
+        return process is not None and process.wait(DYING_SECONDS) is not None
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def is_late_worker(error: Exception) -> bool:
