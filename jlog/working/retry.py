@@ -26,6 +26,7 @@ def retry(dead: str | os.PathLike[str], journal: str | os.PathLike[str] | None =
     again, and appends no letter twice.
     """
     path = journal_path(dead)
+    read_meta(path)  # raises where there is no journal: the Reader would create one
     with Reader(path, SUBSCRIBER) as reader:
         count = 0
         for target, letters in _by_target(reader, journal):

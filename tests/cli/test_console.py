@@ -146,8 +146,9 @@ def test_the_state_shows_checkpoints_segments_and_workers(console, journals):
     journal = jlog.Journal(journals / NAME)
     journal.set_checkpoint("<i>before", 17)
     with jlog.Worker(journals / NAME, "crew") as worker:
-        worker.take(3)
+        tasks = worker.take(3)
         text = ask(page(console, journals, "state"))[2]
+        assert len(tasks) == 3
     assert "&lt;i&gt;before" in text
     assert 'data-is="position">17</td>' in text
     assert "Segments: 1" in text

@@ -104,7 +104,7 @@ def sql(statement: str, sources: tuple[tuple[str, str], ...], format_name: str, 
       jlogtool sql 'SELECT count(*) FROM app' app=app
       jlogtool sql --text "FROM a WHERE timestamp >= '2026-11-25 13:30'" a=app
       jlogtool sql --parse json 'SELECT level, count(*) FROM a GROUP BY 1' a=app
-      jlogtool sql --parse json --schema '{"id": "uint64"}' 'SELECT max(id) FROM a' a=app
+      jlogtool sql --parse json --schema '{"id": "uint64"}' 'FROM a' a=app
       jlogtool sql 'FROM a' a=app --format parquet -o app.parquet
     """
     if format_name == "parquet" and output is None:

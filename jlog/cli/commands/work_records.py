@@ -25,7 +25,7 @@ def work_ls(journal: str, name: str, as_json: bool) -> None:
     \b
     Examples:
       jlogtool work-ls /var/lib/jobs resize
-      jlogtool work-ls /var/lib/jobs resize --json | jq '.[] | select(.failures > 3)'
+      jlogtool work-ls /var/lib/jobs resize --json | jq '.[].failures'
     """
     from jlog.working.acting import unfinished
 
