@@ -29,7 +29,7 @@ def test_a_busy_subscriber_names_its_process(tmp_path, spawn):
 def test_a_name_that_this_process_has_is_told_too(tmp_path):
     with (
         jlog.Reader(tmp_path / "j", "billing"),
-        pytest.raises(jlog.SubscriberBusy, match=rf"another Reader or by Workers \(PID {os.getpid()}\)"),
+        pytest.raises(jlog.SubscriberBusy, match=rf"by Workers of this process \(PID {os.getpid()}\)"),
     ):
         jlog.Reader(tmp_path / "j", "billing")
 
