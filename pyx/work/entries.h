@@ -59,7 +59,7 @@ struct jlog_entry {
 struct jlog_worker_slot {
     uint64_t pid;
     uint32_t taken;                                      /* derived: records that it has */
-    uint32_t left;                                       /* of the two bits below */
+    uint32_t left;                                       /* the two bits above */
 };
 
 struct jlog_queue {

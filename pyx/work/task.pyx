@@ -8,8 +8,7 @@ from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.work.window cimport (
     JLOG_HAS_DROPPED, JLOG_NO_ENTRY, JLOG_POSITION_STEP, Window, boot_us, jlog_backoff_us, jlog_entry, jlog_entry_at,
     jlog_entry_drop, jlog_entry_finish, jlog_entry_mark, jlog_entry_return, jlog_heap_add, jlog_heap_remove, jlog_slot_note,
-    jlog_taken,
-    jlog_window, jlog_window_held, jlog_window_oldest, jlog_window_ring)
+    jlog_taken, jlog_window, jlog_window_held, jlog_window_oldest, jlog_window_ring)
 
 from jlog.errors import JournalError, LeaseLost
 from jlog.system.arguments import SECONDS_MAX, check_seconds

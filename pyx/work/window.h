@@ -135,7 +135,7 @@ static inline int64_t jlog_parting_us(const struct jlog_window *window, const st
 /* Frees what a dead worker has in work, as failed, or for `begun` = 0 what it only had. Returns how many records that were. */
 static inline uint32_t jlog_window_free_of(struct jlog_window *window, uint32_t owner, int begun, int64_t now_us)
 {
-    const int left = window->slots[owner - 1].left != 0;
+    const int left = (window->slots[owner - 1].left & JLOG_HAS_LEFT) != 0;
     uint32_t freed = 0, later, bound = window->capacity;
 
     for (uint32_t at = window->first; at != JLOG_NO_ENTRY && bound-- != 0; at = later) {
