@@ -165,3 +165,29 @@ def test_what_is_dropped_while_a_stopped_process_has_the_lock_is_given_back_late
         child.goes_on()
         again = worker.take(3, timeout=0)
         assert {(task.sequence, task.attempt, task.failures) for task in again} == {(1, 1, 0), (2, 1, 0), (3, 1, 0)}
+
+
+@pytest.mark.usefixtures("failpoints")
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_dropped_while_the_lock_was_not_free_comes_back_by_any_worker(spawn, path, is_killed):
+    """The worker that has dropped it takes nothing any more, or is killed: then what it had in work has failed."""
+    fill(path, [b"job"] * 4)
+    holder, dropping = spawn("window.finishing=stop@1"), spawn()
+    for child, count in ((holder, 1), (dropping, 3)):
+        child.call("open_worker", "w", str(path), {})
+        child.call("take", "w", count)
+    dropping.call("begin", "w", 1)
+    holder.start("finish", "w", 0)
+    holder.is_stopped()  # under the window's lock
+    dropping.call("drop", "w", 2)
+    if is_killed:
+        dropping.kill()
+    holder.goes_on()
+    with jlog.Worker(path, "billing") as worker:
+        expected = {1: 1, 2: 0, 3: 0} if is_killed else {2: 0}
+        found = {}
+        while found.keys() < expected.keys():
+            for task in worker.take(len(expected) - len(found), timeout=1):
+                found[task.sequence] = task.failures
+                task.ack()
+        assert found == expected

@@ -28,6 +28,7 @@ from working import (  # noqa: F401
     begin,
     close_worker,
     delay,
+    drop,
     finish,
     finish_durably,
     finish_while_another_thread_takes,

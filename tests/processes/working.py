@@ -86,6 +86,10 @@ def reject(name: str, sequence: int) -> None:
     tasks.pop((name, sequence)).reject("for good")
 
 
+def drop(name: str, sequence: int) -> None:
+    del tasks[name, sequence]
+
+
 def begin(name: str, sequence: int) -> None:
     tasks[name, sequence].begin()
 
