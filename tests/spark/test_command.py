@@ -266,9 +266,10 @@ def test_a_virtual_machine_that_is_killed_is_named_and_the_next_run_goes_on(tmp_
     process = start(tmp_path / "journal", tmp_path / "lake", "--trigger", "1s", "--progress")
     assert process.stdout is not None
     assert process.stdout.readline()  # the first batch is done
-    children = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(process.pid)], capture_output=True, text=True).stdout
-    for pid in (line.split()[0] for line in children.splitlines() if "java" in line):
-        os.kill(int(pid), signal.SIGKILL)
+    threads = Path(f"/proc/{process.pid}/task").glob("*/children")
+    children = [int(pid) for thread in threads for pid in thread.read_text().split()]
+    (java,) = (pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+    os.kill(java, signal.SIGKILL)
     _, err = process.communicate(timeout=HUNG_SECONDS)
     assert process.returncode == 1
     assert "Java, in which Spark runs, has ended" in err.decode().splitlines()[-1]
