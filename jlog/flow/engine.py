@@ -248,13 +248,8 @@ class Flow:
             self._pending[0] = moved + len(batch)
             self._pending[0] = moved = moved + self._write(batch)
             size = self._pending[1] + self.sink.overhead_bytes + (0 if self._letters is None else self._letters.bytes)
-            if (
-                self._end is not None
-                or self._has_given_back
-                or self._stop.requested
-                or time.monotonic() >= full_at
-                or size >= TRANSACTION_BYTES
-            ):
+            is_over = self._end is not None or self._has_given_back or self._stop.requested
+            if is_over or time.monotonic() >= full_at or size >= TRANSACTION_BYTES:
                 break
         return moved
 
@@ -266,25 +261,26 @@ class Flow:
         return max(1, min(wanted, CHUNK_RECORDS, int(self._options.rate * SLICE_OF_RATE)))
 
     def _write(self, batch: Any) -> int:
-        """Writes the records, and returns how many of them are moved or left out: all of them, but where the flow ends at a
-        refused one."""
+        """Writes the records, and returns how many of them are moved or left out. The source gets the others back: those from
+        a refused record on at which the flow ends, or those that a slow function has not had."""
         if self._options.rate is not None:
             self._free_at = max(self._free_at, time.monotonic() - SLICE_OF_RATE) + len(batch) / self._options.rate
         if self._pending[0] == 1:
             (self._alone,) = batch
+        done = len(batch)
         if self._function is None and not self._known:
             self._pending[1] += self.sink.write(batch, partial(self._refuse, None))
         else:
             made, done = self._make(batch)
             self._pending[1] += self.sink.write([one.record for one in made], partial(self._refuse, made))
-            if self._end is None and done < len(batch):
-                self.source.give_back(batch, done)
-                self._has_given_back = True
-                return done
-        if self._end is None:
-            return len(batch)
-        self.source.give_back(batch, self._end.number)
-        return self._end.number
+        if self._end is not None:
+            done = self._end.number
+        if done < len(batch):
+            self.source.give_back(batch, done)
+            self._has_given_back = True
+            if self._options.rate is not None:
+                self._free_at -= (len(batch) - done) / self._options.rate
+        return done
 
     def _make(self, batch: Any) -> tuple[list[Made], int]:
         """Returns the records that the function makes, without those that are known to be refused, and how many of the batch

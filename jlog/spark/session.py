@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_GATEWAY = "JAVA_GATEWAY_EXITED"
-DYING_SECONDS = 5.0
+DYING_SECONDS = 5.0  # a virtual machine that is killed closes its connections before it has ended
 JAVA_HAS_ENDED = (
     "Java, in which Spark runs, has ended: it was killed, which the kernel does when the machine is short of memory, or it has "
     "used up its own memory. Give it more, --conf spark.driver.memory=4g, or let a batch have fewer records. Then run it "
@@ -91,13 +91,14 @@ def session(
     a virtual machine that it starts; None: stderr. Raises JournalError, with the command, where Java is missing, and ValueError
     for another value of a setting that is fixed."""
     check_installed()
+    address = master or conf.get("spark.master", "")
     places = {
-        "SPARK_REMOTE is set to": os.environ.get("SPARK_REMOTE", ""),
-        "spark.remote is": conf.get("spark.remote", ""),
-        "the master is": master or conf.get("spark.master", ""),
+        "SPARK_REMOTE is set to": os.environ.get("SPARK_REMOTE"),
+        "spark.remote is": conf.get("spark.remote"),
+        "the master is": address if address.startswith("sc://") else None,
     }
     for said, url in places.items():
-        if url.startswith("sc://"):
+        if url:
             raise JournalError(
                 f"{said} {url}, and a Spark Connect server cannot run this: leave it out, or unset it; name a cluster by its "
                 "master, such as spark://HOST:7077"
@@ -105,7 +106,7 @@ def session(
     _let_workers_find_us()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of Spark itself, about pandas for example
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JError, Py4JNetworkError
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.appName(name)
@@ -120,7 +121,9 @@ def session(
     try:
         yield spark
     except Exception as error:
-        has_ended = _has_lost(error, Py4JError) and _has_ended(spark)
+        causes = error, error.__cause__, error.__context__
+        is_cut_off = any(isinstance(cause, (ConnectionError, Py4JNetworkError)) for cause in causes)
+        has_ended = _has_ended(spark, DYING_SECONDS if is_cut_off else 0)
         if has_ended:
             raise JournalError(JAVA_HAS_ENDED) from error
         raise
@@ -130,17 +133,11 @@ def session(
             spark.stop()
 
 
-def _has_lost(error: BaseException, kind: type[Exception]) -> bool:
-    """Says whether the connection to the virtual machine may be the cause of the error."""
-    return any(isinstance(cause, (OSError, kind)) for cause in (error, error.__cause__, error.__context__))
-
-
-def _has_ended(spark: SparkSession) -> bool:
-    """Says whether the virtual machine that this process has started for Spark has ended. One that is killed answers no more a
-    while before it has ended."""
+def _has_ended(spark: SparkSession, seconds: float) -> bool:
+    """Says whether the virtual machine that this process has started for Spark has ended, or ends within so many seconds."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     try:
-        return process is not None and process.wait(DYING_SECONDS) is not None
+        return process is not None and process.wait(seconds) is not None
     except subprocess.TimeoutExpired:
         return False
 
