@@ -107,12 +107,9 @@ def read_ids(path: str, meta: Meta) -> StoredIds | None:
     if owner != meta.uuid:
         raise CorruptJournal(file, 0, "it belongs to another journal")
     entries: list[Entry] = []
-    at = _START.size
+    at = _START.size + (_EPOCH.size if version > 1 else 0)
     try:
-        position = ForeignPosition.of(meta, end)
-        if version > 1:
-            position = ForeignPosition(position.uuid, _EPOCH.unpack_from(content, at)[0], end)
-            at += _EPOCH.size
+        shared = _shared_end(content, meta)
         for _ in range(count):
             sequence, time_us, size = _ENTRY.unpack_from(content, at)
             at += _ENTRY.size
@@ -122,14 +119,21 @@ def read_ids(path: str, meta: Meta) -> StoredIds | None:
         at = -1
     if at != len(content):
         raise CorruptJournal(file, 0, "its content is not valid")
-    shared = position.shared_with(meta).end
     return StoredIds(shared, entries if shared == end else [entry for entry in entries if entry[1] < shared])
 
 
-def stored_end(path: str) -> int | None:
+def _shared_end(content: bytes, meta: Meta) -> int:
+    """Returns the end of the records that the file knows the ids of, as far as the journal still has these records."""
+    _, version, _, owner, end, _ = _START.unpack_from(content)
+    if version == 1:
+        return ForeignPosition.of(meta, end).sequence
+    return ForeignPosition(owner.hex(), _EPOCH.unpack_from(content, _START.size)[0], end).shared_with(meta).end
+
+
+def stored_end(path: str, meta: Meta) -> int | None:
     """Returns the file's end without reading its ids; None where it has none that counts for sure."""
-    with suppress(FileNotFoundError, struct.error), open_stream(file_in(path, NAME)) as file:
-        return int(_START.unpack(file.read(_START.size))[4])
+    with suppress(FileNotFoundError, struct.error, ValueError), open_stream(file_in(path, NAME)) as file:
+        return _shared_end(file.read(_START.size + _EPOCH.size), meta)
     return None
 
 

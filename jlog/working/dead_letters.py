@@ -32,9 +32,8 @@ class DeadLetters:
     def __init__(self, subscriber: SharedSubscriber, journal: str, uuid: bytes, lock_timeout: float | None) -> None:
         self._subscriber, self._journal, self._lock_timeout = subscriber, journal, lock_timeout
         self._key = f"jlog.work:{uuid.hex()}:{subscriber.name}".encode()
-        self._meta = MetaReader(
-            journal
-        )  # the first writer of a restored backup may begin the epoch after this worker was opened
+        # The first writer of a restored backup may begin the epoch after this worker was opened.
+        self._meta = MetaReader(journal)
         self._mutex = Mutex(subscriber.lock_file.path)
         self._writer: Writer | None = None
         self._rewinds = 0  # what the state says, as long as the letters' journal ends at `_end`
@@ -114,8 +113,7 @@ def _letters_in(state: bytes, meta: Meta) -> tuple[int, list[str]]:
     """Returns what the state says: how often the position was moved back before these letters, and the positions after their
     records. Earlier versions of jlog have stored the sequences of the records."""
     rewinds, *found = json.loads(state)
-    positions = [one for one in found if isinstance(one, str)]
-    numbers = [
-        one for one in found if isinstance(one, int) and ForeignPosition.of_number(meta, one + 1).shared_with(meta).end > one
-    ]
-    return rewinds, [*positions, *(str(ForeignPosition.of(meta, number + 1)) for number in numbers)]
+    positions = [entry for entry in found if isinstance(entry, str)]
+    numbers = [entry for entry in found if isinstance(entry, int)]
+    kept = [number for number in numbers if ForeignPosition.of_number(meta, number + 1).shared_with(meta).end > number]
+    return rewinds, [*positions, *(str(ForeignPosition.of(meta, number + 1)) for number in kept)]

@@ -176,7 +176,7 @@ class Ids:
         try:
             writer.sync()
             with table_locked(self._path, AT_ONCE):
-                stored = stored_end(self._path)
+                stored = stored_end(self._path, self._meta)
                 if stored is None or stored < end:
                     write_ids(self._path, self._meta, StoredIds(end, self._last.entries(end)))
         except JournalLocked:
