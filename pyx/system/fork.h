@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -24,10 +26,11 @@
 
 #define JLOG_LOWEST_DESCRIPTOR 3 /* printing writes to those below, even in a process that was started with them closed */
 
-/* A file, whatever descriptors and names it has; and the ticket of one opening of it. A child may open the same file under the
- * same number, so that only the ticket tells its descriptor from the one of its parent that it has closed. */
+/* A file, whatever descriptors and names it has; and the ticket of one opening of it. Once a file is removed and closed, its
+ * inode is given to another file, which has another time of birth. A child may open the same file under the same number, so that
+ * only the ticket tells its descriptor from the one of its parent that it has closed. */
 struct jlog_identity {
-    uint64_t device, inode, ticket;
+    uint64_t device, inode, birth_ns, ticket;
 };
 
 static struct {
@@ -39,15 +42,26 @@ static struct {
     size_t room;
 } jlog_process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* Finds out what file a descriptor has, without its ticket. Returns 0 or an errno. */
+/* Finds out what file a descriptor has, without its ticket. Returns 0 or an errno. The time of birth is 0 where the file system
+ * does not keep it, or a container does not let it be asked for. */
 static int jlog_look_at(int fd, struct jlog_identity *found)
 {
-    struct stat status;
+    struct statx status;
+    struct stat plain;
 
-    if (fstat(fd, &status) != 0)
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &status) == 0) {
+        found->device = (uint64_t)makedev(status.stx_dev_major, status.stx_dev_minor);
+        found->inode = status.stx_ino;
+        found->birth_ns = status.stx_mask & STATX_BTIME
+                              ? (uint64_t)status.stx_btime.tv_sec * 1000000000u + status.stx_btime.tv_nsec
+                              : 0;
+        return 0;
+    }
+    if (fstat(fd, &plain) != 0)
         return errno;
-    found->device = (uint64_t)status.st_dev;
-    found->inode = (uint64_t)status.st_ino;
+    found->device = (uint64_t)plain.st_dev;
+    found->inode = (uint64_t)plain.st_ino;
+    found->birth_ns = 0;
     return 0;
 }
 
@@ -59,7 +73,8 @@ static int jlog_is_listed(int fd, const struct jlog_identity *file)
     struct jlog_identity found;
 
     return fd >= 0 && (size_t)fd < jlog_process.room && file->ticket != 0 && jlog_process.files[fd].ticket == file->ticket &&
-           jlog_look_at(fd, &found) == 0 && found.device == file->device && found.inode == file->inode;
+           jlog_look_at(fd, &found) == 0 && found.device == file->device && found.inode == file->inode &&
+           found.birth_ns == file->birth_ns;
 }
 
 static void jlog_before_fork(void) { pthread_mutex_lock(&jlog_process.mutex); }

@@ -307,6 +307,50 @@ assert os.waitpid(pid, 0)[1] == 0
 """)
 
 
+def test_nothing_is_written_into_a_file_of_the_program_that_has_the_number_and_the_inode_of_a_removed_segment(mount):
+    """A file system gives the inode of a removed file to one of the next."""
+    run_python(f"""
+import shutil
+import jlog
+base = {str(mount("ext4", 16))!r}
+writer = jlog.Writer(base + "/j", segment_bytes=1 << 20)
+writer.append(b"x")
+writer.sync()
+numbers = [int(fd) for fd in os.listdir("/proc/self/fd") if os.path.realpath("/proc/self/fd/" + fd).endswith(".seg")]
+number = numbers[0]
+inode = os.fstat(number).st_ino
+os.closerange(3, 256)
+shutil.rmtree(base + "/j")
+own = None
+for count in range(200):
+    name = base + f"/own{{count}}"
+    with open(name, "w") as file:
+        file.write("mine")
+    if os.stat(name).st_ino == inode:
+        own = name
+        break
+assert own is not None, "the inode was not given again"
+while (fd := os.open(own, os.O_RDWR)) < number:
+    pass
+assert fd == number
+if os.fork() == 0:
+    status = 1
+    try:
+        os.fstat(fd)
+        status = 0
+    finally:
+        os._exit(status)
+assert os.wait()[1] == 0
+for call in (lambda: writer.append(b"y" * 100), writer.sync, writer.close):
+    try:
+        call()
+    except (jlog.JournalError, OSError):
+        pass
+assert os.fstat(fd).st_ino == inode
+assert os.pread(fd, 100, 0) == b"mine"
+""")
+
+
 def test_a_child_of_a_busy_writer_keeps_no_segment_that_is_removed_later(tmp_path):
     run_python(f"""
 import jlog
