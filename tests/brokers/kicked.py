@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -21,6 +22,21 @@ async def count_words(number: int, page: str) -> None:
     unfinished = DONE / f".{number}.{os.getpid()}"
     unfinished.write_text(str(len(Path(page).read_text().split())))
     unfinished.rename(DONE / str(number))
+
+
+@broker.task
+async def wait(number: int) -> None:
+    """Begins, and ends once the test says so."""
+    (DIRECTORY / f"begun.{os.environ['JLOG_TEST_LIFE']}.{number}").touch()
+    while not (DIRECTORY / "go").exists():
+        await asyncio.sleep(0.01)
+
+
+async def kick_waiting(count: int) -> None:
+    await broker.startup()
+    for number in range(count):
+        await wait.kiq(number)
+    await broker.shutdown()
 
 
 async def kick() -> None:

@@ -67,6 +67,24 @@ def test_every_word_is_counted_whatever_workers_are_killed(tmp_path: Path) -> No
     assert done() == {str(number): str(len(Path(page).read_text().split())) for number, page in enumerate(PAGES)}
 
 
+def test_the_tasks_of_a_killed_worker_are_done_beside_each_other_again(tmp_path: Path) -> None:
+    """Each task waits until all have begun. As deaths count what was in work, none of them waits for another one."""
+    environment = {**os.environ, "JLOG_TEST_DIRECTORY": str(tmp_path), "PYTHONPATH": str(TESTS)}
+    statement = "import asyncio; from brokers.kicked import *; asyncio.run(kick_waiting(12))"
+    subprocess.run([sys.executable, "-c", statement], env=environment, check=True)
+    with ExitStack() as stack, open(tmp_path / "log", "ab") as log:
+        for life in range(2):
+            command = [sys.executable, "-m", "taskiq", "worker", "brokers.kicked:broker", "--workers", "1"]
+            named = {**environment, "JLOG_TEST_LIFE": str(life)}
+            worker = subprocess.Popen(command, env=named, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+            stack.callback(kill, worker)
+            wait_until(lambda life=life: len(list(tmp_path.glob(f"begun.{life}.*"))) == 12)
+            if life == 0:
+                kill(worker)
+        (tmp_path / "go").touch()
+        wait_until(lambda: jlog.Journal(tmp_path / "tasks").subscribers()["taskiq"].lag == 0)
+
+
 def test_a_queue_whose_directory_was_removed_is_begun_anew(tmp_path: Path) -> None:
     path, broker = tmp_path / "tasks", JournalBroker(tmp_path / "tasks")
 
