@@ -1,4 +1,4 @@
-"""A mover: renames, removes, replaces and links the directory of a journal of its own while a thread appends to it.
+"""A mover: renames, removes, replaces, restores and links the directory of a journal of its own while others use it.
 
 The thread must be told, every acknowledged record must be in the journal at its new place, and the other journal that has the
 path then must keep every byte.
@@ -76,8 +76,11 @@ def move(spec: dict[str, Any], gate: Gate, log: Log) -> None:
 
     def run(work: Path) -> None:
         work.mkdir()
-        if chance.random() < 0.2:
+        errand = chance.random()
+        if errand < 0.2:
             _link(work)
+        elif errand < 0.4:
+            _reject_and_restore(work, chance)
         else:
             _move_once(work, chance)
         log("m")
@@ -110,6 +113,34 @@ def _move_once(work: Path, chance: Random) -> None:
             found = list(reader.values())
         if len(found) < appended.count:
             raise Wrong(f"{moved_to} has {len(found)} records, and {appended.count} were acknowledged")
+
+
+def _reject_and_restore(work: Path, chance: Random) -> None:
+    """Rejects records of a journal that is restored from backups meanwhile, which gives their numbers out again."""
+    path, dead = work / "worked", work / "dead"
+    rejected: set[bytes] = set()
+    backups: list[Path] = []
+    for turn in range(chance.randrange(2, 7)):
+        with jlog.Writer(path) as writer, jlog.Worker(path, "work", dead_letters=dead) as worker:
+            writer.extend([b"%d of turn %d" % (number, turn) for number in range(chance.randrange(1, 20))])
+            while tasks := worker.take(chance.randrange(1, 9), timeout=0):
+                for task in tasks:
+                    if chance.random() < 0.5:
+                        task.ack(durable=chance.random() < 0.2)
+                        continue
+                    task.reject("torture")
+                    rejected.add(task.value or b"")
+            writer.sync()
+        if chance.random() < 0.5:
+            backups.append(work / f"backup {turn}")
+            jlog.Journal(path).backup(backups[-1])
+        elif backups:
+            shutil.rmtree(path)
+            shutil.copytree(chance.choice(backups), path)
+    with jlog.Reader(dead) as reader:
+        missing = rejected.difference(reader.values())
+    if missing:
+        raise Wrong(f"{dead} lacks letters of {sorted(missing)[:5]}, which were rejected")
 
 
 class Appender:
