@@ -111,18 +111,21 @@ def work(
             return
         ended = threading.Event()
         seconds = LATER_SECONDS if lease is None else min(LATER_SECONDS, lease / 4)  # what is set aside keeps its lease
-        threading.Thread(target=_look, args=(look, seconds, ended), daemon=True).start()
+        looking = threading.Thread(target=_look, args=(look, seconds, ended), daemon=True)
+        looking.start()
         try:
             worker.run(handle, threads=jobs, grace=float("inf") if lease is None else lease)
         finally:
             ended.set()
+            looking.join()  # it uses the worker, which is closed next
         if lost:
             raise lost[0]
 
 
 def _look(look: Callable[[], None], seconds: float, ended: threading.Event) -> None:
     while not ended.wait(seconds):
-        look()
+        with suppress(jlog.JournalError, OSError):  # run() meets an error that stays, and raises it
+            look()
 
 
 def _environment(task: jlog.Task) -> dict[str, str]:
