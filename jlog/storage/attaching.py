@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
-from zlib import crc32
 
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
 from jlog._core.write.attachment import Attached
@@ -13,7 +13,7 @@ from jlog.options import option_numbers
 from jlog.storage.meta import Meta, is_a_copy, read_meta, write_meta
 from jlog.system.files import file_in
 
-FOLLOWERS = 1 << 32  # the byte of a log file that is followed is this one and the CRC of its path
+FOLLOWERS = 1 << 62  # the byte of a log file that is followed is this one and 60 bits of its path's BLAKE2b
 
 
 def attached(path: str, deadline: Deadline = NEVER) -> Attached:
@@ -46,7 +46,7 @@ def hold_as_follower(path: str, file: bytes) -> LockFile:
     Raises JournalLocked if another one does."""
     return _hold_alone(
         path,
-        FOLLOWERS + crc32(file),
+        FOLLOWERS + int.from_bytes(blake2b(file, digest_size=8).digest(), "little") % (1 << 60),
         "another `jlogtool append --follow` of this file{who} writes to this journal, and each line would be in it twice: stop "
         "that one first",
     )

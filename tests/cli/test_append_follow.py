@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 
@@ -16,6 +17,7 @@ from behaviour.journals import values
 from cli.command import HUNG_SECONDS, run, start
 from jlog.cli.records import log_file
 from jlog.cli.records.log_file import LinePlace, LogFile
+from jlog.storage.attaching import hold_as_follower
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -366,6 +368,14 @@ def test_a_second_program_that_follows_the_file_is_refused(journal: Path, log: P
         expected += write(log, 20)
         wait_for(journal, 30)
     assert values(journal) == expected
+
+
+def test_two_files_whose_paths_have_one_crc_are_followed_at_a_time(journal: Path) -> None:
+    jlog.Journal.create(journal)
+    keys = b"jlog.follow:/plumless", b"jlog.follow:/buckeroo"
+    assert crc32(keys[0]) == crc32(keys[1])
+    with closing(hold_as_follower(str(journal), keys[0])), closing(hold_as_follower(str(journal), keys[1])):
+        pass
 
 
 def test_only_plain_files_are_read(journal: Path, log: Path) -> None:
