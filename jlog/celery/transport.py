@@ -140,7 +140,10 @@ class Channel(virtual.Channel):
             task = self._queues.take(queue)
             if task is None:
                 raise Empty
-            message: dict[str, Any] = loads(bytes_to_str(task.value))
+            message = _message(task)
+            if message is None:
+                task.reject("not a message of kombu")
+                continue
             if _has_expired(task, message):
                 task.ack()
                 continue
@@ -283,6 +286,15 @@ class Transport(virtual.Transport):
         super().close_connection(connection)
         if bell is not None:
             bell.close()
+
+
+def _message(task: jlog.Task) -> dict[str, Any] | None:
+    """Returns the message; None for a record that something else has appended."""
+    try:
+        message: dict[str, Any] = loads(bytes_to_str(task.value))
+        return message if {"headers", "properties"} <= message.keys() else None
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def _has_expired(task: jlog.Task, message: dict[str, Any]) -> bool:

@@ -93,6 +93,23 @@ def test_a_requeued_message_says_so_when_it_comes_again_and_ends_in_the_dead_let
     assert len(jlog.Journal(tmp_path / "dead")) == 1
 
 
+@pytest.mark.parametrize("value", [b"\xff", b"[]", b"{}", b"1", None, b'{"properties": {}}'])
+def test_a_record_that_is_not_a_message_goes_to_the_dead_letters_and_holds_up_no_other(
+    tmp_path: Path, value: bytes | None
+) -> None:
+    options = {"dead_letters": f"{tmp_path}/dead"}
+    with Connection(f"jlog://{tmp_path}/broker", transport_options={"worker": options}) as connection:
+        queue = connection.SimpleQueue("jobs")
+        with jlog.Writer(next((tmp_path / "broker").glob("**/jobs"))) as writer:
+            writer.append(value)
+        queue.put("done")
+        message = queue.get(timeout=HUNG_SECONDS)
+        message.ack()
+    assert message.payload == "done"
+    with jlog.Reader(tmp_path / "dead", "look") as reader:
+        assert [record.value for record in reader] == [value]
+
+
 def test_a_message_that_has_expired_is_not_delivered(connect: Callable[[], Connection]) -> None:
     queue = connect().SimpleQueue("jobs")
     queue.put("too late", expiration=0.001)
