@@ -83,7 +83,8 @@ cdef class Task(Record):
         self.holder.extend(self, <int64_t> (check_seconds("lease_seconds", lease_seconds, SECONDS_MAX) * 1e6))
 
     def __enter__(self):
-        self.begin()
+        if self.state == HELD:
+            self.holder.begin(self.at, self.stamp)
         return self
 
     def __exit__(self, kind, error, trace):
