@@ -3,6 +3,7 @@ for Spark in tests/spark."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,11 @@ def test_each_comment_about_a_block_stands_right_above_one() -> None:
         text = page.read_text(encoding="utf-8")
         assert len(NOTE.findall(text)) == sum(len(block.notes) for block in blocks(page)), page.name
         assert text.count("<!-- not") + text.count("<!-- run") == len([kind for kind, _ in NOTE.findall(text) if " " in kind])
+
+
+def test_a_link_has_a_text_also_where_a_page_is_read_in_the_repository() -> None:
+    """The built site puts the title of the page into a link without a text."""
+    assert [(page.name, link) for page in PAGES for link in re.findall(r"\[\]\(.*?\)", page.read_text(encoding="utf-8"))] == []
 
 
 def test_five_of_six_blocks_run() -> None:
