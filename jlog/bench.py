@@ -137,7 +137,7 @@ def hold(contest: Contest, settings: ContestSettings) -> Result:
 
 
 def rate(way: Way, directory: Path) -> float:
-    gc.collect()  # what the way before has left; the collector stays on, as programs run
+    gc.collect()  # frees the garbage of the way before; the collector stays on, as in programs
     with empty_directory(directory) as work:
         records, seconds = way.run(work)
     return records / seconds

@@ -262,8 +262,8 @@ def main() -> int:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1000, help="histories of each kind: %(default)s")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="or fewer, after so long")
-    parser.add_argument("--seed", type=int, default=1, help="of what is decided at random: %(default)s")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds: %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="of all random decisions: %(default)s")
     arguments = parser.parse_args()
     if shutil.which("go") is None:
         print("the judge needs Go: https://go.dev/dl", file=sys.stderr)

@@ -22,7 +22,7 @@ from jlog.storage.meta import Meta, check_uuid, parse_json, whole_number
 from jlog.storage.segments import Segment, first_time_of, last_time_of
 from jlog.system.clock import time_of
 
-FORMAT = 2  # 1: of a segment of version 1
+FORMAT = 2  # format 1 describes a segment of version 1
 MANIFEST_BYTES_MAX = 64 << 10
 PIECE_BYTES = 4 << 20
 

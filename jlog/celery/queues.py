@@ -49,8 +49,8 @@ class Queues:
         return (self._directory / file_name(queue) / "journal.meta").exists() or self._temporary.exists(queue)
 
     def declare(self, queue: str, *, temporary: bool = False, durable: bool = True) -> None:
-        """Creates the queue if there is none. A temporary one ends with its last consumer. What is not taken from one that is
-        not durable either is dropped beyond 1 MiB."""
+        """Creates the queue if there is none. A temporary queue ends with its last consumer. If it is not durable either, it
+        keeps only its newest MiB of messages."""
         if not self.exists(queue):
             if temporary:
                 self._declared[queue] = self._writer_options if durable else TRANSIENT
@@ -106,7 +106,7 @@ class Queues:
     # --- Taking ----------------------------------------------------------------------------------------------------
 
     def take(self, queue: str) -> jlog.Task | None:
-        """Takes the next message that is there now. While a watch waits for it there is none."""
+        """Takes the next message, if there is one now. While a watch waits for the next message of the queue, there is none."""
         watch = self._watches.get(queue)
         if watch is not None and watch.is_waiting():
             return None
@@ -133,7 +133,7 @@ class Queues:
         watch.want()
 
     def pause(self, queue: str | None = None) -> None:
-        """Leaves messages that come to other consumers: those of this queue; None: of all."""
+        """Leaves the next messages to other consumers. queue: only those of this queue; None: those of all."""
         for name, watch in list(self._watches.items()):
             if queue in (None, name):
                 watch.pause()

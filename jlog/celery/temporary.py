@@ -32,8 +32,8 @@ def create(path: Path, **options: object) -> None:
 
 
 class TemporaryQueues:
-    """The queues below one directory. Each is removed by its last consumer; where that was killed, or another process has the
-    queue open at this moment, by whoever looks next."""
+    """The queues below one directory. The last consumer removes its queue. If it was killed, or another process has the queue
+    open at that moment, the next process that looks removes it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -60,7 +60,7 @@ class TemporaryQueues:
 
 
 def _is_unused(path: Path) -> bool:
-    """Tells whether nobody consumes from the queue, and nobody will in a moment."""
+    """Tells whether the queue has no consumer, and has had time to get its first one."""
     try:
         return path.stat().st_mtime < time.time() - UNUSED_SECONDS and not _has_consumer(path)
     except FileNotFoundError:

@@ -21,7 +21,7 @@ from jlog.celery.bindings import Binding, Bindings
 from jlog.celery.queues import Queues
 from jlog.celery.watching import Bell
 
-TASK_HEADER = "task"  # of a message of Celery, which begin_accepted() tells when it is in work
+TASK_HEADER = "task"  # a message of Celery has it: begin_accepted() says when that is in work
 TRANSIENT = 1  # the delivery mode of a message that may be lost
 
 
@@ -152,7 +152,7 @@ class Channel(virtual.Channel):
                 return message
             if TASK_HEADER not in message["headers"]:
                 task.begin()  # the consumer works on it from now on
-            tag = self._next_delivery_tag()  # the message of a fanout has the same one in each queue
+            tag = self._next_delivery_tag()  # a fresh tag: the message of a fanout has one tag in all queues
             message["properties"]["delivery_tag"] = tag
             message["properties"]["delivery_info"]["redelivered"] = task.attempt > 1
             with self._lock:
@@ -209,7 +209,7 @@ class Channel(virtual.Channel):
     # --- Event loop ------------------------------------------------------------------------------------------------
 
     def deliver(self, callback: Any, ring: Any) -> bool:
-        """Delivers a message if there is one, and room for it. Else it rings when that has changed."""
+        """Delivers a message if there is one, and the consumer has room for it. Otherwise, rings once that has changed."""
         with suppress(Empty):
             self.drain_events(callback=callback)
             return True

@@ -15,7 +15,7 @@ class Bell:
     """A descriptor that is readable from ring() to clear(). Any thread may ring."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # nobody rings a descriptor that was closed, and may belong to another file by now
+        self._lock = threading.Lock()  # no thread rings a closed descriptor, which may be another file's by now
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def fileno(self) -> int:
@@ -51,7 +51,7 @@ class Watch:
         start_thread("jlog-celery", self._run)
 
     def want(self) -> None:
-        """Waits for a message from now on, and then rings; at once for one that has come and was not collected."""
+        """Waits for a message from now on, and then rings. Rings at once if a message has come that was not collected."""
         with self._changed:
             self._is_wanted = True
             has_come = self._task is not None or self._error is not None

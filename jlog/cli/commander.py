@@ -23,7 +23,7 @@ import jlog
 
 PR_SET_PDEATHSIG = 1
 KILL_SECONDS = 10.0  # between SIGTERM and SIGKILL
-LOOK_SECONDS = 0.05  # between two looks whether a session is empty: nobody tells that
+LOOK_SECONDS = 0.05  # between two looks whether a session is empty: no event tells that
 PACKET_BYTES = 1 << 20
 ZOMBIE = "Z"
 
@@ -77,7 +77,7 @@ class Commander:
 
 LOST = (
     "the process that runs the commands of this `jlogtool work` was killed, and the first process of each command with it; end "
-    "what these had started, and start it again"
+    "what the commands had started, and start `jlogtool work` again"
 )
 
 
@@ -121,10 +121,10 @@ class _Command:
 
 
 class _Commands:
-    """What the forked process does, in one thread. It has two descriptors for each command, as `jlogtool` has, and fewer beside
-    them: so `jlogtool` runs out of them first, and a request brings all that are sent with it.
+    """The forked process, with one thread. It has two descriptors for each command, as `jlogtool` has, and fewer others. So
+    `jlogtool` runs out of descriptors first, and this process can receive all that come with a request.
 
-    files: limits of descriptors for the commands: with more of them, programs that use select() may break.
+    files: the commands' limits of open files; higher limits may break programs that use select().
     """
 
     def __init__(self, command: tuple[str, ...], requests: socket.socket, files: tuple[int, int]) -> None:

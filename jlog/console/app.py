@@ -45,8 +45,8 @@ def application(
     token: str | None = None,
     origin: str | None = None,
 ) -> ASGIApp:
-    """places: directories; what is below them may be looked at. topics: URLs that may be. hosts, token, origin: as Guard has
-    them."""
+    """places: directories below which every journal may be looked at. topics: URLs of topics that may be looked at too. hosts,
+    token, origin: as Guard has them."""
     sampler = Sampler(places, topics)
     sampler.start()
     console = Console(sampler, allow_changes)

@@ -32,8 +32,8 @@ class Guard:
     """Lets a request through if it names one of `hosts`, comes from this server's own pages, and carries the token.
 
     So no page of elsewhere reads a journal or changes one through the user's browser, also not under a host name that its owner
-    has made lead here. hosts: None for any name, which needs a token. origin: what browsers see of a proxy before this server,
-    such as https://journals.example.org. token: None for a console that asks for none.
+    has made lead here. hosts: None for any name, which needs a token. origin: the address of a proxy before this server, as
+    browsers see it, such as https://journals.example.org. token: None for a console that asks for none.
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] | None, token: str | None, origin: str | None = None) -> None:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 ROWS = 500
 ANSWER_CHARACTERS = 4 << 20
-# Nothing but the journals can be read, and nothing written. These settings alone do not do it: each version of DuckDB has its
-# own way around them. So a statement only selects, no setting changes any more, and the kernel lets it write to no file.
+# Only the journals can be read, and nothing can be written. These settings alone do not ensure that, since each version of
+# DuckDB has its own way around them. So a statement may only select, the settings are locked, and the kernel lets its process
+# write to no file.
 CONFINED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -33,9 +34,9 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def sources_of(statement: str, path: str, paths: Iterable[str]) -> dict[str, list[str]]:
-    """Returns the tables that the statement may use, each with its journals: `journal` is the one at `path`. Each other one has
-    the name of its directory, and its whole path, if the statement has that word, or has the name in double quotes. Of several
-    journals with one name none is a table."""
+    """Returns the tables that the statement may use, each with its journals: `journal` is the one at `path`. Each other journal
+    has the name of its directory, and its whole path, if the statement has that word, or has it in double quotes. If several
+    journals have one name, none of them has it as a table."""
     try:
         statement.encode()
     except UnicodeEncodeError:
@@ -57,7 +58,7 @@ def answers(statement: str, sources: Mapping[str, list[str]], parse: str | None)
 
     from jlog.query.duckdb_sql import execute
 
-    os.chdir("/")  # where DuckDB takes a name for a file, it is none of the directory that the console was started in
+    os.chdir("/")  # a name that DuckDB takes for a file is not a file of the console's working directory
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     damage = []
     with duckdb.connect(config=CONFINED) as connection:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HOUR_SECONDS = 3600
 LOOK_SECONDS = 5
-WALK_SHARE = 20  # a walk through all directories takes at most one of so many parts of the time
+WALK_SHARE = 20  # a walk through all directories takes at most 1 / WALK_SHARE of the time
 LOOKERS = 4  # threads, so that one slow disk does not keep the others waiting
 # To look at more subscribers takes seconds, and memory for each of them.
 MANY_SUBSCRIBERS = 10_000

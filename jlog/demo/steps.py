@@ -230,7 +230,7 @@ def verify_and_clean(demo: Demo) -> None:
 
 
 def time_appends(demo: Demo) -> None:
-    """Measures the appends alone: what the producers need besides, and the kills, are most of their time."""
+    """Measures the appends alone, since the producers spend most of their time on other things, and are killed."""
     demo.activity = "the appends alone are measured"
     lines = [line for _, line in demo.source.part(0, min(demo.source.lines, ALONE_LINES))]
     alone = os.path.join(demo.scratch, "alone")

@@ -15,8 +15,8 @@ SourcePosition = dict[str, dict[str, Any]]
 # The same for the parts that change. A part that is None is removed.
 SourcePositionChange = Mapping[str, dict[str, Any] | None]
 
-# The place of a record: the part of the source position, what tells it from an earlier one of the same name (the id of a topic,
-# the epoch of a record of a journal), position in it
+# The place of a record: the part of the source position; what tells this part from an earlier one of the same name (the id of a
+# topic, the epoch of a record of a journal); the position in the part
 Place = tuple[str, str, int]
 
 # What a sink calls for a record that it refuses: with its index in the batch, the record, and the reason. The result says

@@ -35,7 +35,7 @@ from jlog.flow.stop import Stopped
 LINGERS = 5  # longest transaction while records keep coming, as many times `linger`
 TRANSACTION_BYTES = 32 << 20
 SLOW_SECONDS = 0.1  # a function that needs less for all records of a batch is not slow
-GROWTH, SLOW_GROWTH = 2.0, 1.1  # of the records of a transaction, after one that was halved; slow where its time was over
+GROWTH, SLOW_GROWTH = 2.0, 1.1  # of a transaction's records, after it was halved; SLOW_GROWTH if its time was over
 CHUNK_RECORDS = 2_000
 IDLE_SECONDS = 1.0  # seconds after which a source position that moved without records is committed
 RETRY_SECONDS = 0.1, 5.0  # first and longest wait, in seconds
@@ -90,7 +90,7 @@ class Flow:
         self._retry_after = RETRY_SECONDS[0]
         self._pending = [0, 0]  # records and bytes of the open transaction
         self._growth = GROWTH
-        self._has_given_back = False  # the source has records again that it has handed out
+        self._has_given_back = False  # the source hands out records once more
 
     # --- Running ----------------------------------------------------------------------------------------------------
 

@@ -209,7 +209,7 @@ class JournalSource:
         return self._place(record.sequence)
 
     def _place(self, sequence: int) -> Place:
-        """The first epoch has no name in it, as none had in earlier versions."""
+        """Returns the place of a record. It does not name the first epoch, since places of earlier versions name no epoch."""
         if sequence >= self._epochs_known_to:  # the epochs of records that were read do not change
             self._meta, self._epochs_known_to = read_meta(self.journal.path), self._reader.position
         position = ForeignPosition.of(self._meta, sequence + 1)

@@ -57,7 +57,7 @@ class Destination:
                 if query is not None and not query.is_new():
                     raise ValueError(
                         f"{self.name} and the checkpoint {self._checkpoint.path} are a pipeline that an earlier version of "
-                        "jlog has begun, and this one cannot go on with it: begin it anew with another destination and "
+                        "jlog has begun, and this version cannot go on with it: begin it anew with another destination and "
                         "another checkpoint"
                     )
                 raise ValueError(f"{self.name} already has Parquet files, which belong to no pipeline. Write somewhere else")

@@ -99,8 +99,8 @@ def read(path: str, meta: Meta, name: str) -> DurableCopy | None:
 
 
 def read_options(path: str, name: str) -> WorkOptions:
-    """Reads the options alone, to show them: what is unfinished may be much, and is left out, and the checksum with it. Where
-    they cannot be read, it returns those with which a worker would open."""
+    """Reads only the options, to show them. The list of unfinished records may be long: it is not read, so the checksum is not
+    checked. If the options cannot be read, returns those with which a worker would open."""
     try:
         with open_file(path_of(path, name)) as opened:
             head = os.pread(opened.fd, HEAD_BYTES, 0).decode()
@@ -155,8 +155,8 @@ def write(path: str, meta: Meta, name: str, copy: DurableCopy) -> File:
 def append(
     path: str, name: str, file: File, next_sequence: int, finished: list[int], unfinished: list[list[int]]
 ) -> File | None:
-    """Adds a line with what has changed since the file was as `file` says, durably. Returns what it is then; None where the
-    file is another one or has become too long, and has to be replaced."""
+    """Durably appends a line with what has changed since the file was as `file` says. Returns how the file is then; None if it
+    is another file or has become too long, and has to be replaced."""
     inode, copy_bytes, file_bytes = file
     if inode == 0 or file_bytes - copy_bytes > max(copy_bytes, LINES_BYTES_MIN):
         return None

@@ -77,7 +77,7 @@ def execute(
     """Runs a statement, which knows each scan as a table of its name, with the columns alone that it needs where `narrowed`.
     Planning and running are one transaction, so that now() is the same in both. Returns None for an empty statement.
 
-    locked: no setting of the connection can be changed any more when the statement runs.
+    locked: the statement cannot change a setting of the connection.
     Raises ValueError for a statement that is not UTF-8."""
     try:
         statement.encode()

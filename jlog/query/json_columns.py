@@ -12,10 +12,10 @@ import pyarrow.compute as compute
 
 from jlog._core.records.json import Texts, json_columns, json_items, json_members
 
-PREFIX = "json_"  # before the name of a field that is empty, or also that of another column
+PREFIX = "json_"  # before a field's name that is empty, or that another column has
 KEY = b"jlog.key"  # in a field's metadata: its name in the values, where its column has another one
 ANY_FIELDS = pyarrow.map_(pyarrow.string(), pyarrow.string())  # of names and values in JSON
-# The type and the nullability of a column, and its metadata: it has the text of numbers, in place of texts.
+# Type, nullability and metadata of a column whose texts are those of numbers.
 DIGITS = pyarrow.string(), True, {b"jlog.digits": b""}
 
 NANOSECOND_YEARS = range(1678, 2262)  # that 64 bits of nanoseconds hold whole

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# `-m` and `-c` put the working directory first in sys.path, so that a json.py there would be run. -P, which prevents that, is
-# of Python 3.11, and -I does not see the packages of PYTHONPATH and of the user. `sys` is built in, and found in no directory.
+# `-m` and `-c` put the working directory first in sys.path, so that a json.py there would be run. -P prevents that only since
+# Python 3.11, and -I hides the packages of PYTHONPATH and of the user. `sys` is built in, so no directory is searched for it.
 _BOOT = "import sys; sys.path[:] = {path!r}; import runpy; runpy.run_module({module!r}, None, '__main__', True)"
 
 

@@ -41,15 +41,15 @@ def changed(value: Any, decoded: Any, place: str = "") -> str | None:
 
 
 def _instant(time: datetime) -> datetime:
-    """Returns the time in UTC. In the hour that a zone's clocks repeat, Python takes no time for equal to one of another zone
-    (PEP 495)."""
+    """Returns the time in UTC. Python takes a time in the hour that a zone's clocks repeat for unequal to every time of another
+    zone (PEP 495)."""
     return time if time.tzinfo is None else time.astimezone(timezone.utc)
 
 
 def _is_equal(value: Any, decoded: Any) -> bool:
     try:
         return bool(value == decoded)
-    except Exception:  # noqa: BLE001 - an object that cannot be compared as a whole: its parts are
+    except Exception:  # noqa: BLE001 - its comparison fails: its parts are compared
         return False
 
 

@@ -89,8 +89,8 @@ def as_stored(shapes: list[dict[str, Any]]) -> bytes:
 
 
 def joined(before: list[dict[str, Any]], shape: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns shapes that hold what all of these do, which agree with each other. They differ in the fields that come and go,
-    so one shape with all of these fields takes their place, and it grows with new fields alone."""
+    """Returns shapes that say as much as all of these, which agree with each other. Those that differ only in fields that come
+    and go are joined into one shape with all these fields. So a shape grows only by new fields."""
     apart: list[dict[str, Any]] = []
     for earlier in reversed(before):
         both = _union(earlier, shape) if earlier["name"] == shape["name"] else None

@@ -20,7 +20,7 @@ REASON, ATTEMPTS, JOURNAL, SUBSCRIBER, SEQUENCE = (
 )
 HEADERS = (REASON, ATTEMPTS, JOURNAL, SUBSCRIBER, SEQUENCE)
 REASON_BYTES = 1_000
-KEPT = 32  # letters that the state names before it is looked which of their records are finished: the window is large
+KEPT = 32  # letters that the state may name before a worker looks for finished records, which takes a look at the window
 
 
 class DeadLetters:

@@ -1,4 +1,4 @@
-"""A worker of records on which something works outside this process that may outlive it, and holds a lock until it ends."""
+"""A worker for work outside of this process that may outlive it: the work holds a lock on its record until it ends."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from jlog._core.work.tasks import Interrupt
 from jlog.working.worker import Tasks, Worker
 
 FIRST_BYTE = 1 << 62  # of the subscriber's file, above all that workers lock in it
-LATER_SECONDS = 0.2  # so much later a record is tried again whose lock is held
+LATER_SECONDS = 0.2  # after which a record whose lock is held is tried again
 SHORT = errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
 
 _log = logging.getLogger("jlog")
 
 
 class ExclusiveTasks(Tasks):
-    """Hands a record out with the lock of the record, or with order="key" of its key. One whose lock is held is set aside: the
-    worker holds it, without having begun it, until release_aside()."""
+    """Hands a record out with the lock of the record, or with order="key" of its key. A record whose lock is held is set aside:
+    the worker holds it, without having begun it, until release_aside()."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ class ExclusiveTasks(Tasks):
         return False
 
     def lock_of(self, task: Task) -> LockFile:
-        """Returns the lock of a task that was handed out. Whoever has a duplicate of its descriptor keeps it."""
+        """Returns the lock of a task that was handed out. It stays held while any process has a duplicate of its descriptor."""
         return self._locks.pop(task.sequence)
 
     def release_aside(self) -> None:
@@ -66,7 +66,7 @@ class ExclusiveTasks(Tasks):
             self._aside.popleft().release_quietly()
 
     def wait_for_more(self, error: OSError) -> None:
-        """Waits a little for other work to end, which frees what this process or the machine is short of."""
+        """Waits a little: other work that ends frees what this process or the machine is short of."""
         if not self._is_short:
             self._is_short = True
             _log.warning("%s; records wait for others to end: run fewer at a time, or raise the limit", error)

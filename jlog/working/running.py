@@ -45,7 +45,7 @@ class Run:
         self._changed = threading.Condition()
         self._held: set[Task] = set()
         self._left = 0  # threads that have not ended
-        self._is_full = False  # no new record could be taken, and that was told
+        self._is_full = False  # no new record could be taken, and this was logged
         self._error: BaseException | None = None
 
     def run(self, threads: int, grace: float) -> None:

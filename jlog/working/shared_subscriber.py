@@ -164,8 +164,8 @@ class SharedSubscriber:
         self._revision = self.window.revision
 
     def _change_options(self, deadline: Deadline) -> None:
-        """Changes the options beside living workers. Those see them in the window, or in the file once the window's revision is
-        another one; and none writes its own over them, for that needs the lock that is held here."""
+        """Changes the options beside living workers. These see them in the window, or read them from the file once the window's
+        revision has changed. No worker overwrites them meanwhile, since that needs the lock that is held here."""
         with self._syncs(deadline):
             self.refresh_options()
             self.options = replace(self.options, **self._given)
@@ -234,7 +234,7 @@ class SharedSubscriber:
         self.window.note_synced(finishes, following, file)
 
     def _sync_records(self, following: int, deadline: Deadline) -> None:
-        """Finished records are durable before a file says that they are finished."""
+        """Makes finished records durable before a file says that they are finished."""
         if end_now(self._journal.path, self._journal.meta.uuid, durable_only=True) < following:
             sync_up_to(self._journal.path, following, deadline)
 

@@ -52,12 +52,12 @@ class Tasks(TaskSource):
 
 
 _sources: WeakSet[Tasks] = WeakSet()
-_children: set[int] = set()  # processes of multiprocessing, which call _leave() as they end: they do nothing that atexit knows
+_children: set[int] = set()  # processes of multiprocessing that call _leave() as they end, since they do not run atexit
 
 
 @atexit.register
 def _leave() -> None:
-    """A program that ends without a close() has not failed at what its workers hold."""
+    """Notes that the program ends by itself, without close(): what its workers hold has not failed."""
     for source in list(_sources):
         source.window.leave()
 

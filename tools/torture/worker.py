@@ -84,7 +84,7 @@ class Hand:
             self._lost(began, [task.sequence])
 
     def drop(self, began: int, tasks: list[jlog.Task]) -> None:
-        """Has no reference to these any more, when the caller has none: they are given back."""
+        """Drops these tasks: once the caller has no reference to them either, they are given back."""
         self._log("b", now(), began, *(task.sequence for task in tasks))
 
     def _lost(self, began: int, sequences: list[int]) -> None:

@@ -35,7 +35,7 @@ TOKEN_CHARACTERS = 16
 @click.option(
     "--origin",
     metavar="URL",
-    help="What browsers see of a proxy before this console, such as https://journals.example.org. Needs a token.",
+    help="The address of a proxy before this console, as browsers see it: https://HOST. Needs a token.",
 )
 @topic_settings
 def console(directories: tuple[str, ...], listen: str, allow_changes: bool, token: str | None, origin: str | None) -> None:
@@ -86,7 +86,7 @@ def checked_origin(origin: str, token: str | None) -> str:
     if not is_whole:
         raise click.UsageError(f"{origin!r} is not an origin; write a scheme and a host, such as https://journals.example.org")
     if token is None:
-        raise click.UsageError("--origin is for a proxy, which everybody may reach; give a token too")
+        raise click.UsageError("--origin is for a proxy, which others may reach: give a --token too")
     name = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
     usual = port is None or port == {"http": 80, "https": 443}[parts.scheme]
     return f"{parts.scheme}://{name}" + ("" if usual else f":{port}")

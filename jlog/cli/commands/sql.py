@@ -80,7 +80,7 @@ class SchemaType(ParamType):
     metavar="N",
     default=MAX_COLUMNS,
     show_default=True,
-    help="Of fields that a sample has. The others are in the map json_rest.",
+    help="At most N fields become columns; the others are in the map json_rest.",
 )
 @click.option("--text", is_flag=True, help="value, key and headers are text, not bytes.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="Of the output.")

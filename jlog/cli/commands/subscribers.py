@@ -39,7 +39,7 @@ def subscriber() -> None:
 def list_subscribers(journal: str, as_json: bool) -> None:
     """List the subscribers of JOURNAL: the position of each, its lag in records, and whether a process reads as it.
 
-    One that workers share also has its workers, and how many records are taken, delayed and unfinished. With --json it
+    A subscriber that workers share also has its workers, and how many records are taken, delayed and unfinished. With --json it
     also has how many are done after the oldest unfinished one, what each worker has taken, and `backoff`. `sequence` is
     the oldest unfinished record, and `oldest` its age by its own time. `order`, `max_attempts` and `dead_letters` are
     the options that hold for all workers.
@@ -61,7 +61,7 @@ def print_positions(
     as_json: bool,
     shared: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> None:
-    """shared: further fields of those that workers share."""
+    """shared: further fields of the subscribers that workers share."""
     rows = [{"name": name} | {field: getattr(at, field) for field in fields} for name, at in found.items()]
     if as_json:
         print_json([row | shared.get(row["name"], {}) for row in rows])

@@ -1,4 +1,4 @@
-"""`jlogtool work-ls`, `work-release` and `work-reject`: what workers have in work, and acting on it."""
+"""`jlogtool work-ls`, `work-release` and `work-reject`: list what workers have in work, and act on it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from jlog.errors import CorruptJournal
 @click.argument("name")
 @json_option
 def work_ls(journal: str, name: str, as_json: bool) -> None:
-    """List the records of the shared subscriber NAME that are taken, delayed or failed. A damaged one has neither a key nor an
-    age, and a line on stderr, and the exit code is 3.
+    """List the records of the shared subscriber NAME that are taken, delayed or failed. A damaged record has neither a key nor
+    an age: a line on stderr names it, and the exit code is 3.
 
     \b
     Examples:

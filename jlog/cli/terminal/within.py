@@ -15,8 +15,9 @@ BETWEEN = "  "
 
 
 def print_within(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints the rows, each on one line of the terminal. Cells are cut where the columns do not fit, and if that does not do,
-    columns in the middle are left out, which a last line names. A column whose name ends in a space is aligned to the right."""
+    """Prints the rows, each on one line of the terminal. If the columns do not fit, cells are cut. If that is not enough,
+    columns in the middle are left out, and a last line names them. A column whose name ends in a space is aligned to the
+    right."""
     from rich.cells import cell_len, set_cell_size
 
     def cell(text: str, width: int, column: str) -> str:
@@ -29,7 +30,7 @@ def print_within(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     heads = [printable(column.rstrip(" ")) for column in columns]
     needs = [max(1, *map(cell_len, texts)) for texts in zip(heads, *cells, strict=True)]
     if sys.stderr is not None and sys.stderr.isatty():
-        click.echo("\r\x1b[2K", nl=False)  # where a line of progress stands
+        click.echo("\r\x1b[2K", nl=False)  # clears a line of progress
     shown, widths = fitted(needs, shutil.get_terminal_size().columns)
     for number, row in enumerate([heads, *cells]):
         line = BETWEEN.join(

@@ -55,8 +55,9 @@ class Subscription:
 
     def begin(self, source: SparkSource, query: str | None) -> None:
         """Keeps other queries from beginning with the subscriber until it belongs to this one, or this process ends. Raises
-        JournalError where it is another query's, or another one begins with it. The query is in no checkpoint yet: an owner
-        that is written down now would refuse it if it were killed before, and began anew."""
+        JournalError where it is another query's, or another one begins with it. The query's checkpoint does not name the query
+        yet. If an owner were stored now, and the query were killed before its checkpoint names it, the query would be refused
+        when it begins anew."""
         self.check_owner(source, query)
         if self._name is None or source.name in self._beginning or owner_of(source.path, self._name) is not None:
             return
