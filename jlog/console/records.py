@@ -13,8 +13,8 @@ import jlog
 from jlog.console.apart import serve
 from jlog.errors import CorruptJournal
 from jlog.flow.ends import Refused
-from jlog.positions.times import FoundTime, parse_position
 from jlog.system.clock import EPOCH
+from jlog.system.texts import FoundTime, parse_position
 from jlog.urls import open_journal, open_reader
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 
-from jlog.positions.times import parse_iso_time, reads_as_a_date, reads_as_a_time
 from jlog.system.clock import EPOCH
+from jlog.system.texts import parse_iso_time, reads_as_a_date, reads_as_a_time
 
 Start = str | int | datetime | timedelta
 

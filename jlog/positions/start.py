@@ -17,8 +17,8 @@ from jlog.errors import CheckpointNotFound, CorruptJournal, JournalError, Positi
 from jlog.positions import position_files
 from jlog.positions.names import FORMS, Start, resolved, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT
-from jlog.positions.times import reads_as_a_time
 from jlog.storage.meta import Meta
+from jlog.system.texts import reads_as_a_time
 
 TIME_MOST = (1 << 63) - 1  # no timestamp is later
 FIRST_AT_BYTES = 128 << 10  # an index leads to a block that is at most some 64 KiB before the record

@@ -8,10 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from jlog.cli.arguments.parameters import parse_size
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import to_json
-from jlog.positions.times import parse_position
+from jlog.system.texts import parse_position
 
 
 @pytest.mark.parametrize("text", ["begin", "end", "before-batch", "+5", "-5", "²", "2026-name", "noon", ""])
@@ -22,28 +21,6 @@ def test_text_that_is_not_a_number_and_no_time_is_a_name(text: str) -> None:
 @pytest.mark.parametrize(("text", "sequence"), [("0", 0), ("007", 7), ("18446744073709551615", (1 << 64) - 1)])
 def test_digits_are_a_sequence(text: str, sequence: int) -> None:
     assert parse_position(text) == sequence
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("0", 0),
-        ("4096", 4096),
-        ("4K", 4096),
-        ("4 KiB", 4096),
-        ("64mib", 64 << 20),
-        ("1GB", 1 << 30),
-        ("7B", 7),
-    ],
-)
-def test_sizes_have_units_of_1024(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "K", "1.5K", "-1", "1X", "1 000", "٣"])
-def test_a_bad_size_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a number of bytes"):
-        parse_size(text)
 
 
 @pytest.mark.parametrize(

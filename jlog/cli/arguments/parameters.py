@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -17,8 +16,17 @@ from jlog.cli.arguments.options import AddOptions, together
 from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.terminal.output import complain
 from jlog.errors import CheckpointNotFound, JournalError
-from jlog.positions.times import FORMS, FoundTime, parse_duration, parse_position
 from jlog.system.filesystem import is_url
+from jlog.system.texts import (
+    FORMS,
+    FoundTime,
+    is_number,
+    parse_duration,
+    parse_pattern,
+    parse_position,
+    parse_seconds,
+    parse_size,
+)
 from jlog.urls import open_journal, path_of
 
 if TYPE_CHECKING:
@@ -29,8 +37,6 @@ else:
     ParamType = click.ParamType  # takes a type argument only since click 8.4
 
 PositionArgument = str | int | datetime
-
-_SIZE = re.compile(r"(\d+)\s*(?:([KMGT])(?:I?B)?|B)?\Z", re.IGNORECASE | re.ASCII)
 
 
 class Parsed(ParamType):
@@ -167,29 +173,9 @@ def is_archive(journal: str) -> bool:
     return is_url(journal) and not journal.lower().startswith("kafka:")
 
 
-def parse_pattern(text: str) -> re.Pattern[bytes]:
-    """Parses a regular expression on bytes."""
-    try:
-        return re.compile(os.fsencode(text))
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
-
-
-def parse_size(text: str) -> int:
-    """Parses a number of bytes: 4096, 128K, 64MiB. Units are powers of 1024."""
-    found = _SIZE.match(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} is not a number of bytes; write 131072, 128K or 64MiB")
-    return int(found[1]) << (10 * (" KMGT".index((found[2] or " ").upper())))
-
-
 def parse_dedup(text: str) -> int | timedelta:
     """Parses a number of ids, or the time for which one is known."""
-    return int(text) if text.isascii() and text.isdigit() else parse_duration(text)
-
-
-def parse_seconds(text: str) -> float:
-    return parse_duration(text).total_seconds()
+    return int(text) if is_number(text) else parse_duration(text)
 
 
 def start_option(text: str, *names: str, default: str | None = "begin") -> AddOptions:
@@ -220,7 +206,7 @@ SIZE_LIMIT = Parsed("BYTES", or_none(parse_size))
 AGE_LIMIT = Parsed("DURATION", or_none(parse_duration))
 ARCHIVE = Parsed("URL", or_none(str))
 SECONDS = Parsed("DURATION", parse_seconds)
-PATTERN = Parsed("REGEX", parse_pattern)
+PATTERN = Parsed("REGEX", lambda text: parse_pattern(os.fsencode(text)))  # on bytes
 
 
 @contextmanager

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from jlog.cli.arguments.parameters import SECONDS, Parsed, TimeType, checked, parse_seconds
+from jlog.cli.arguments.parameters import SECONDS, Parsed, TimeType, checked
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.output import print_json, print_table
 from jlog.cli.terminal.progress import on_terminal, progress_bar
 from jlog.errors import JournalError
 from jlog.pipeline.plan import MaxBad, PipelinePlan
-from jlog.positions.times import FoundTime, parse_time, reads_as_a_time
+from jlog.system.texts import FoundTime, parse_seconds, parse_time, reads_as_a_time
 
 
 def parse_trigger(text: str) -> float | None:

@@ -13,7 +13,7 @@ import click
 from jlog.cli.records.framing import split_lines
 from jlog.flow.records import RecordColumns
 from jlog.positions.names import timestamp_us_of
-from jlog.positions.times import parse_iso_time
+from jlog.system.texts import parse_iso_time
 
 FIELDS = {"value", "value_base64", "key", "key_base64", "headers", "timestamp", "timestamp_us", "sequence"}
 

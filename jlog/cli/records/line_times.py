@@ -16,7 +16,7 @@ from jlog.cli.arguments.options import AddOptions, as_one
 from jlog.cli.arguments.parameters import PATTERN
 from jlog.cli.terminal.output import complain
 from jlog.positions.names import timestamp_us_of
-from jlog.positions.times import in_zone, parse_time, reads_as_a_date
+from jlog.system.texts import in_zone, parse_time, reads_as_a_date
 
 HEAD_BYTES = 1024  # of a line, in which --time-format looks for the time
 # A number of JSON below each is a time since 1970 in seconds, milliseconds, microseconds; above them in nanoseconds.

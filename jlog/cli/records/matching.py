@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from jlog.cli.arguments.options import AddOptions, as_one
-from jlog.cli.arguments.parameters import PATTERN, Parsed, parse_pattern
+from jlog.cli.arguments.parameters import PATTERN, Parsed
+from jlog.system.texts import parse_pattern
 
 if TYPE_CHECKING:
     from jlog import RecordBatchProtocol, RecordProtocol
@@ -23,7 +25,7 @@ def parse_header(text: str) -> tuple[str, re.Pattern[bytes]]:
     name, equals, pattern = text.partition("=")
     if not equals or not name:
         raise ValueError(f"{text!r} is not NAME=REGEX, such as level=ERROR")
-    return name, parse_pattern(pattern)
+    return name, parse_pattern(os.fsencode(pattern))
 
 
 # A pattern matches the text between these as it is written, unless it has one of the others.

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from jlog.positions.names import check_name
+from jlog.system.texts import is_number, parse_count, parse_flag, parse_iso_time, parse_pattern, parse_seconds, parse_size
 
 EARLIEST, LATEST = "earliest", "latest"
 FAILFAST, PERMISSIVE = "failfast", "permissive"
@@ -21,11 +22,6 @@ Bound = int | str | datetime  # a sequence, "earliest", "latest", or a time
 Bounds = Bound | dict[str, Bound]  # one for all journals, or one for each by its name
 
 Value = TypeVar("Value")
-
-_DELAY = re.compile(r"(\d+)\s*([a-z]*)\Z", re.ASCII)
-# Spark's units of time, in seconds
-_UNITS = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
             raise ValueError(f"the source jlog has no option {name}; it has {', '.join(sorted(names.values()))}")
         if known in _PARSERS:
             attribute, parser = _PARSERS[known]
-            found[attribute] = _parsed(known, text, parser)
+            found[attribute] = parsed(known, text, parser)
     texts = {names[name.lower()]: text for name, text in given.items()}
     found["paths"] = _paths(texts)
     if "journals" in found and "pattern" in found:
@@ -76,7 +72,7 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
     return options
 
 
-def _parsed(name: str, text: str, parser: Callable[[str], Value]) -> Value:
+def parsed(name: str, text: str, parser: Callable[[str], Value]) -> Value:
     try:
         return parser(text)
     except ValueError as error:
@@ -100,7 +96,7 @@ def _bounds(texts: Mapping[str, str], by_sequence: str, by_time: str) -> Bounds 
         raise ValueError(f"{by_sequence} and {by_time} both set where reading begins or ends; give one of them")
     for name, parser in ((by_sequence, _sequence), (by_time, _time)):
         if name in texts:
-            return _parsed(name, texts[name], partial(_for_journals, parser=parser))
+            return parsed(name, texts[name], partial(_for_journals, parser=parser))
     return None
 
 
@@ -119,37 +115,27 @@ def _sequence(text: str) -> Bound:
     wanted = text.strip().lower()
     if wanted in (EARLIEST, LATEST):
         return wanted
-    if wanted.isascii() and wanted.isdigit():
+    if is_number(wanted):
         return int(wanted)
     raise ValueError(f'{text!r} is neither earliest, latest, a sequence, nor JSON such as {{"orders": 1000}}')
 
 
 def _time(text: str) -> Bound:
-    wanted = text.strip()
+    stripped = text.strip()
     try:
-        if wanted.isascii() and wanted.isdigit():
-            return datetime.fromtimestamp(int(wanted) / 1000, timezone.utc)
-        time = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", wanted))
+        if is_number(stripped):
+            return datetime.fromtimestamp(int(stripped) / 1000, timezone.utc)
+        return parse_iso_time(stripped)
     except (ValueError, OverflowError, OSError):
-        time = None
-    if time is None or time.tzinfo is None:
         raise ValueError(
             f"{text!r} is not a time with a UTC offset; write 2026-11-20T12:34:56Z, milliseconds since 1970, or JSON with "
             "one of them for each journal"
-        )
-    return time
-
-
-def _boolean(text: str) -> bool:
-    wanted = text.strip().lower()
-    if wanted not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return wanted == "true"
+        ) from None
 
 
 def _archive(text: str) -> bool | str:
     try:
-        return _boolean(text)
+        return parse_flag(text)
     except ValueError:
         if "://" in text:
             return text
@@ -163,25 +149,16 @@ def _mode(text: str) -> str:
     return wanted
 
 
-def _count(text: str) -> int:
-    wanted = text.strip()
-    if not (wanted.isascii() and wanted.isdigit() and int(wanted) > 0):
-        raise ValueError(f"{text!r} is not a whole number above 0")
-    return int(wanted)
-
-
 def _size(text: str) -> int:
-    found = _SIZE.match(text.strip())
-    if found is None or int(found[1]) == 0:
-        raise ValueError(f"{text!r} is not a size above 0; write 67108864, 65536k or 64m")
-    return int(found[1]) << (10 * " kmgt".index(found[2].lower() or " "))
+    size = parse_size(text)
+    if size == 0:
+        raise ValueError(f"{text!r} is not a size above 0; write 131072, 128K or 64MiB")
+    return size
 
 
 def _delay(text: str) -> float:
-    found = _DELAY.match(text.strip().lower())
-    if found is None or found[2] not in _UNITS:
-        raise ValueError(f"{text!r} is not a duration; write 15m, 30s or 500ms")
-    return int(found[1]) * _UNITS[found[2]]
+    """Parses a duration. A number without a unit is one of milliseconds, as in Spark."""
+    return parse_seconds(f"{text}ms" if is_number(text.strip()) else text.lower())
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -191,29 +168,22 @@ def _names(text: str) -> tuple[str, ...]:
     return found
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
-
-
 _OF_BOUNDS = ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp")
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "journals": ("journals", _names),
-    "journalPattern": ("pattern", _pattern),
-    "failOnDataLoss": ("fail_on_data_loss", _boolean),
+    "journalPattern": ("pattern", parse_pattern),
+    "failOnDataLoss": ("fail_on_data_loss", parse_flag),
     "mode": ("mode", _mode),
     "damagePath": ("damage_path", str),
     "archive": ("archive", _archive),
-    "durable": ("durable", _boolean),
-    "pushdown": ("pushdown", _boolean),
+    "durable": ("durable", parse_flag),
+    "pushdown": ("pushdown", parse_flag),
     "maxBytesPerPartition": ("partition_bytes", _size),
-    "maxRecordsPerPartition": ("max_records_per_partition", _count),
-    "minPartitions": ("min_partitions", _count),
-    "maxRecordsPerTrigger": ("max_records_per_trigger", _count),
+    "maxRecordsPerPartition": ("max_records_per_partition", parse_count),
+    "minPartitions": ("min_partitions", parse_count),
+    "maxRecordsPerTrigger": ("max_records_per_trigger", parse_count),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", _size),
-    "minRecordsPerTrigger": ("min_records_per_trigger", _count),
+    "minRecordsPerTrigger": ("min_records_per_trigger", parse_count),
     "maxTriggerDelay": ("max_trigger_delay", _delay),
     "subscriber": ("subscriber", partial(check_name, what="subscriber")),
     "checkpointLocation": ("checkpoint", str),

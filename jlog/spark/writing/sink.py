@@ -23,10 +23,12 @@ import jlog
 from jlog.errors import JournalExists, JournalNotFound
 from jlog.ingest import EncodedRecords, extend_body, ingest, read_piece
 from jlog.spark.checkpoint import content_of, note, noted
+from jlog.spark.reading.options import parsed
 from jlog.spark.writing.driver import has_local_master
 from jlog.spark.writing.ledger import BATCH, NAMELESS, STREAM, Ledger, queries
 from jlog.spark.writing.staging import AT_ONCE_BYTES, Staged, Staging
 from jlog.system.filesystem import journal_path, path_of_file
+from jlog.system.texts import parse_flag, parse_size
 
 if TYPE_CHECKING:
     import pyarrow
@@ -76,7 +78,7 @@ class StagingSink:
         self.writer_options: dict[str, Any] = _writer_options(given)
         directory = given.get("stagingdirectory")
         self._directory = None if directory is None else os.path.abspath(directory)
-        self._adopts = _flag("adopt", given.get("adopt", "false"))
+        self._adopts = parsed("adopt", given.get("adopt", "false"), parse_flag)
         journal = _open(self.path, self.writer_options, given.get("create"))
         self._uuid = journal.uuid
         self._compression = str(self.writer_options.get("compression", journal.options.compression))
@@ -217,20 +219,11 @@ def _path(path: str) -> str:
 
 def _writer_options(given: Mapping[str, str]) -> dict[str, Any]:
     """Returns the options of jlog.Writer, which hold for a new journal, and change an existing one."""
-    found: dict[str, Any] = {name: given[name] for name in ("compression", "roll", "sync") if name in given}
-    for name, option in (("segmentbytes", "segment_bytes"), ("precommit", "precommit")):
-        if name in given:
-            try:
-                found[option] = int(given[name])
-            except ValueError:
-                raise ValueError(f"the option {name} must be a number of bytes, not {given[name]!r}") from None
-    return found
-
-
-def _flag(name: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError(f"the option {name} must be true or false, not {value!r}")
-    return value.lower() == "true"
+    options: dict[str, Any] = {name: given[name] for name in ("compression", "roll", "sync") if name in given}
+    for name, option in (("segmentBytes", "segment_bytes"), ("precommit", "precommit")):
+        if name.lower() in given:
+            options[option] = parsed(name, given[name.lower()], parse_size)
+    return options
 
 
 def _named(options: Mapping[str, str]) -> tuple[str, int]:
@@ -261,7 +254,7 @@ def _open(path: str, options: dict[str, Any], create: str | None) -> jlog.Journa
     # A driver somewhere in a cluster sees no journal of another host. It should not create a second one there.
     occupied: JournalExists | None = None
     may_create = create is None and os.path.isdir(os.path.dirname(path)) and has_local_master()
-    if may_create or (create is not None and _flag("create", create)):
+    if may_create or (create is not None and parsed("create", create, parse_flag)):
         try:
             return jlog.Journal.create(path, **options)
         except JournalExists as error:

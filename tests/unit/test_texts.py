@@ -1,11 +1,20 @@
-"""Times as people write them."""
+"""Times, durations, sizes, flags, counts and patterns as people write them."""
 
 import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from jlog.positions.times import parse_duration, parse_iso_time, parse_time, reads_as_a_time
+from jlog.system.texts import (
+    parse_count,
+    parse_duration,
+    parse_flag,
+    parse_iso_time,
+    parse_pattern,
+    parse_size,
+    parse_time,
+    reads_as_a_time,
+)
 
 ZONE = timezone(timedelta(hours=1), "CET")
 NOW = datetime(2026, 11, 25, 15, 45, 10, 123456, tzinfo=ZONE)
@@ -92,13 +101,14 @@ BAD = [
     "25:00",
     "12:61",
     "9999999d",
+    "25:99",
 ]
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_what_reads_as_a_time_and_is_none_is_refused(text):
     assert reads_as_a_time(text)
-    with pytest.raises(ValueError, match=r"is not a time|ago is before the year 1"):
+    with pytest.raises(ValueError, match=r"is not a time.* write 2026-11-25T12:00:00Z.* 10m, 1h, 7d|ago is before the year 1"):
         parse_time(text, NOW)
 
 
@@ -122,6 +132,7 @@ def test_other_text_is_no_time_and_the_error_lists_the_forms(text):
         ("7d", timedelta(days=7)),
         ("2w", timedelta(weeks=2)),
         ("1d12h", timedelta(days=1, hours=12)),
+        ("2min 500ms", timedelta(minutes=2, milliseconds=500)),
     ],
 )
 def test_durations_are_written_with_their_units(text, duration):
@@ -132,3 +143,45 @@ def test_durations_are_written_with_their_units(text, duration):
 def test_a_bad_duration_is_refused(text):
     with pytest.raises(ValueError, match=r"is not a duration|is longer"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("4096", 4096),
+        ("4K", 4096),
+        ("4 KiB", 4096),
+        ("64mib", 64 << 20),
+        ("1GB", 1 << 30),
+        ("7B", 7),
+    ],
+)
+def test_sizes_have_units_of_1024(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "K", "1.5K", "-1", "1X", "1 000", "٣"])
+def test_a_bad_size_is_refused(text):
+    with pytest.raises(ValueError, match="is not a number of bytes"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(("text", "flag"), [("true", True), (" False ", False)])
+def test_flags_are_true_or_false(text, flag):
+    assert parse_flag(text) is flag
+    with pytest.raises(ValueError, match="'yes' is neither true nor false"):
+        parse_flag("yes")
+
+
+def test_counts_are_above_zero():
+    assert parse_count(" 12 ") == 12
+    for text in ("0", "-1", "1e6", ""):
+        with pytest.raises(ValueError, match="is not a whole number above 0"):
+            parse_count(text)
+
+
+@pytest.mark.parametrize("text", ["(", b"("])
+def test_a_pattern_that_is_none_is_named(text):
+    with pytest.raises(ValueError, match=r"'\(' is not a regular expression: missing \)"):
+        parse_pattern(text)

@@ -1,4 +1,6 @@
-"""Times as people write them. The command line and `start=` both parse them here."""
+"""Values as people write them: times, durations, sizes, flags, counts and patterns. The command line, `start=`, Spark's options
+and the files of mirrors all parse them here, so that a text means the same in each of them. A text that is none raises
+ValueError, which says the forms there are."""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import AnyStr
 
 FORMS = (
     "2026-11-25T12:00:00Z, with any UTC offset; in this machine's zone 2026-11-25, 2026-11-25 12:00, 13:30, today or "
@@ -20,8 +23,20 @@ _TIME = re.compile(
     re.ASCII,
 )
 _CLOCK = re.compile(r"\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?\Z", re.ASCII)
-_DURATION = re.compile(r"(?:\d+[wdhms])+\Z", re.ASCII)
-_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+_AGO = re.compile(r"(?:\d+[wdhms])+\Z", re.ASCII)
+_PART = re.compile(r"(\d+)\s*(w|d|h|min|ms|us|m|s)\s*", re.ASCII)
+_DURATION = re.compile(rf"(?:{_PART.pattern})+\Z", re.ASCII)
+_UNITS = {
+    "w": "weeks",
+    "d": "days",
+    "h": "hours",
+    "m": "minutes",
+    "min": "minutes",
+    "s": "seconds",
+    "ms": "milliseconds",
+    "us": "microseconds",
+}
+_SIZE = re.compile(r"(\d+)\s*(?:([KMGT])(?:I?B)?|B)?\Z", re.IGNORECASE | re.ASCII)
 _DAYS = {"today": timedelta(0), "yesterday": timedelta(days=1)}
 
 
@@ -35,7 +50,7 @@ class FoundTime:
 
 def reads_as_a_time(text: str) -> bool:
     """Says whether the text is written as a time, so that it can be nothing else; it may still name none, as 2026-02-31."""
-    return text in _DAYS or any(form.match(text) for form in (_DATE, _CLOCK, _DURATION))
+    return text in _DAYS or any(form.match(text) for form in (_DATE, _CLOCK, _AGO))
 
 
 def reads_as_a_date(text: str) -> bool:
@@ -54,7 +69,7 @@ def parse_iso_time(text: str) -> datetime:
 def parse_time(text: str, now: datetime | None = None) -> FoundTime:
     """Parses a time in any of the FORMS. now: an aware datetime, in whose zone a text without an offset is read; None: the
     machine's clock and zone. Raises ValueError."""
-    if _DURATION.match(text):
+    if _AGO.match(text):
         return FoundTime(_ago(text, now or datetime.now(timezone.utc)))
     found = _TIME.match(text)
     if text not in _DAYS and (found is None or not text or (found["offset"] and not found["date"])):
@@ -73,25 +88,63 @@ def parse_time(text: str, now: datetime | None = None) -> FoundTime:
             return FoundTime(datetime.fromisoformat(f"{whole}{found['hours']}:{found['minutes'] or '00'}"))
         return FoundTime(in_zone(datetime.fromisoformat(whole), now), is_local=True)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{text!r} is not a time: {error}") from None
+        raise ValueError(f"{text!r} is not a time, since {error}; write {FORMS}") from None
 
 
 def parse_position(text: str) -> int | str | FoundTime:
     """Parses a sequence, a time, "begin", "end" or the name of a checkpoint. Raises ValueError for a time that is not one."""
-    if text.isascii() and text.isdigit():
+    if is_number(text):
         return int(text)
     return parse_time(text) if reads_as_a_time(text) else text
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parses a duration: 7d, 12h, 90m, 30s, 1w, 1d12h."""
+    """Parses a duration: 7d, 12h, 90m, 30s, 500ms, 1w, 1d12h."""
     if not _DURATION.match(text.strip()):
-        raise ValueError(f"{text!r} is not a duration; write it in w, d, h, m and s: 7d, 12h, 1h30m")
-    found = re.findall(r"(\d+)([wdhms])", text)
+        raise ValueError(f"{text!r} is not a duration; write it in w, d, h, m, s and ms: 7d, 12h, 1h30m, 500ms")
     try:
-        return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in found), timedelta(0))
+        return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in _PART.findall(text)), timedelta(0))
     except OverflowError:
         raise ValueError(f"{text!r} is longer than {timedelta.max.days} days") from None
+
+
+def parse_seconds(text: str) -> float:
+    return parse_duration(text).total_seconds()
+
+
+def parse_size(text: str) -> int:
+    """Parses a number of bytes: 4096, 128K, 64MiB. Units are powers of 1024."""
+    size = _SIZE.match(text.strip())
+    if size is None:
+        raise ValueError(f"{text!r} is not a number of bytes; write 131072, 128K or 64MiB")
+    return int(size[1]) << (10 * (" KMGT".index((size[2] or " ").upper())))
+
+
+def parse_flag(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return word == "true"
+
+
+def parse_count(text: str) -> int:
+    """Parses a whole number above 0."""
+    digits = text.strip()
+    if not is_number(digits) or int(digits) == 0:
+        raise ValueError(f"{text!r} is not a whole number above 0")
+    return int(digits)
+
+
+def parse_pattern(text: AnyStr) -> re.Pattern[AnyStr]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{os.fsdecode(text)!r} is not a regular expression: {error}") from None
+
+
+def is_number(text: str) -> bool:
+    """Says whether the text has digits and nothing else, as sequences have."""
+    return text.isascii() and text.isdigit()
 
 
 def _here_now() -> datetime:
