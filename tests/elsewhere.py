@@ -32,11 +32,13 @@ class Place:
 
 
 HERE = Place()
-# A user who may not write files that this one has made read-only. `decode` imports what an error's traceback needs: this user
-# may not be able to read the interpreter's directory.
+# A user who may not write files that this one has made read-only. First come imports, also those of an error's traceback: this
+# user may not be able to read the directories of the interpreter and of jlog.
 ANOTHER_USER = Place(
     before=f"""
 b"x".decode("unicode_escape")
+for name in jlog.__all__:
+    getattr(jlog, name)
 os.setgroups([])
 os.setgid({NOBODY})
 os.setuid({NOBODY})
