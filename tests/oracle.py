@@ -28,7 +28,8 @@ VERSION, SEGMENT_VERSION = 1, 2
 NONE = 2**64 - 1
 NO_TIME = -(2**63)
 LAST_TIME = (1 << 63) - 1
-NAMES = re.compile(r"journal\.meta|precommit|bounds|lock|ids|work|subscribers|checkpoints|quarantine|[0-9]{20}\.(seg|idx)")
+# `.ids`: what a killed process has left of `ids`, which the next one replaces.
+NAMES = re.compile(r"journal\.meta|precommit|bounds|lock|\.?ids|work|subscribers|checkpoints|quarantine|[0-9]{20}\.(seg|idx)")
 COPY_BYTES = 4096
 PAGE_BYTES = 4096
 SLOT_BYTES_AT, SLOT_BYTES = 64, 1024  # of `lock`

@@ -39,7 +39,7 @@ from jlog.storage.meta import DIRECTORIES, Meta, read_meta
 from jlog.storage.meta import NAME as META
 from jlog.system.files import open_file
 
-BEGINNINGS = ("next.", ".journal.meta")  # of the names that unfinished files have
+BEGINNINGS = ("next.", ".journal.meta", ".ids")  # of the names that unfinished files have
 
 
 def scan(path: str, progress: Progress) -> Findings:

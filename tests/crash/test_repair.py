@@ -405,7 +405,7 @@ def test_a_wrong_index_is_made_anew_and_a_missing_one_is_fine(path):
 
 
 def test_files_that_somebody_was_killed_over_are_removed(path):
-    left = [path / "next.0.7", path / "next.repair", path / ".journal.meta", path / "subscribers" / ".17.new"]
+    left = [path / "next.0.7", path / "next.repair", path / ".journal.meta", path / ".ids", path / "subscribers" / ".17.new"]
     for file in left:
         file.write_bytes(b"half")
     assert names(repaired(path).actions) == {file.name for file in left}
