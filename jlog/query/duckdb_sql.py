@@ -228,7 +228,7 @@ def _paths_in(tree: Any) -> Iterator[str]:
 
 def _bounds(tree: dict[str, Any]) -> Bounds:
     kind = tree.get("type")
-    parts = [part.get("expression", part) for part in tree.get("arguments", tree.get("children", []))]  # DuckDB 2, and before
+    parts = tree.get("children", [])
     try:
         if kind == "CONJUNCTION_AND":
             return _combined(parts, Bounds.both)
@@ -240,7 +240,8 @@ def _bounds(tree: dict[str, Any]) -> Bounds:
             column = _column(tree["input"])
             return compared(column, ">=", _value(tree["lower"])).both(compared(column, "<=", _value(tree["upper"])))
         if kind == "FUNCTION":
-            return containing(_column(parts[0]), _literal(parts[1])) if tree["function_name"] == "contains" else EVERYTHING
+            column, literal = (argument["expression"] for argument in tree["arguments"])
+            return containing(_column(column), _literal(literal)) if tree["function_name"] == "contains" else EVERYTHING
         return _comparison(_OPERATORS[kind or ""], tree["left"], tree["right"])
     except (KeyError, IndexError, TypeError, ValueError):
         return EVERYTHING  # another condition, or another form of the tree than is known here
@@ -268,20 +269,16 @@ def _column(tree: dict[str, Any]) -> str:
 def _value(tree: dict[str, Any]) -> int | datetime:
     """Returns a whole number or a time. Raises ValueError for another value."""
     if tree["class"] == "CAST":
-        if _cast_type(tree) != "TIMESTAMP WITH TIME ZONE":
+        if tree["type_expr"]["type_name"] != "TIMESTAMP WITH TIME ZONE":
             raise ValueError("not a time")
         return _time(_literal(tree["child"]))
     return int(_literal(tree))
 
 
-def _cast_type(tree: dict[str, Any]) -> str:
-    return str(tree["type_expr"]["type_name"] if "type_expr" in tree else tree["cast_type"]["id"])
-
-
 def _literal(tree: dict[str, Any]) -> str:
     if tree["class"] != "CONSTANT":
         raise ValueError("not a literal")
-    return str(tree["literal"]["text"] if "literal" in tree else tree["value"]["value"])  # in DuckDB 2, and before
+    return str(tree["literal"]["text"])
 
 
 def _time(text: str) -> datetime:

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 BATCH_BYTES = 16 << 20
 MAX_COLUMNS = 1_000  # that are inferred
 _DOCUMENTED = {"path", "start", "end", "text", "to_arrow", "to_duckdb", "to_pandas", "to_polars"}
-_TIME_MAX_US = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z, the last time that a datetime can be
 
 
 def scan(
