@@ -156,8 +156,7 @@ class Queues:
                 self._process, self._workers, self._watches = os.getpid(), {}, {}
             worker = self._workers.get(queue)
             if worker is None:
-                if not self.exists(queue):
-                    create(self.path(queue), **self._declared.get(queue, self._writer_options))
+                self.declare(queue)
                 worker = self._workers[queue] = jlog.Worker(self.path(queue), SUBSCRIBER, **self._worker_options)
             return worker
 

@@ -104,7 +104,9 @@ class Channel(virtual.Channel):
 
     def typeof(self, exchange: str, default: str = "direct") -> Any:
         """Returns the type that any process has declared the exchange with."""
-        return super().typeof(exchange, self._bindings.type_of(exchange) or default)
+        if exchange and exchange not in self.state.exchanges:  # a file is read only where it tells more
+            default = self._bindings.type_of(exchange) or default
+        return super().typeof(exchange, default)
 
     def _queue_bind(self, exchange: str, routing_key: str | None, pattern: str | None, queue: str | None) -> None:
         is_temporary = self._queues.is_temporary(queue or "")

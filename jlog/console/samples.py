@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -96,12 +96,17 @@ def seen(journal: JournalProtocol) -> Seen:
     return Seen(journal.next_sequence - journal.first_sequence, len(groups), max((at.lag for at in groups), default=0))
 
 
+def is_below(place: str, path: str) -> bool:
+    """Says whether the path is the directory, or lies below it."""
+    return f"{path}/".startswith(os.path.join(place, ""))
+
+
 def is_journal_below(place: str, path: str) -> bool:
     """Says whether journals_below(place) yields the path, and looks at nothing else."""
-    if os.path.normpath(path) != path or not f"{path}/".startswith(os.path.join(place, "")):
+    if os.path.normpath(path) != path or not is_below(place, path):
         return False
-    inner = os.path.relpath(path, place)
-    way = [place, *(os.path.join(place, *inner.split("/")[: n + 1]) for n in range(inner.count("/") + 1) if inner != ".")]
+    names = filter(None, path[len(os.path.join(place, "")) :].split("/"))
+    way = list(accumulate(names, os.path.join, initial=place))
     if way[-1] != path or any(map(os.path.islink, way[1:])):
         return False
     *above, last = (os.path.lexists(os.path.join(at, META)) for at in way)
@@ -159,7 +164,7 @@ class Sampler:
 
     def _beside(self) -> Iterator[str]:
         for folder in {os.path.dirname(path) for path in self._watched if path not in self._topics}:
-            if any(os.path.join(folder, "").startswith(os.path.join(place, "")) for place in self._places):
+            if any(is_below(place, folder) for place in self._places):
                 yield from journals_in(folder)
 
     def _refresh_always(self) -> None:

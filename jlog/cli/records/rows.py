@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, BinaryIO
 
 from jlog.cli.terminal.output import binary_stdout, iso_time, print_table
-from jlog.cli.terminal.within import print_within
+from jlog.cli.terminal.row_lines import print_row_lines
 
 Rows = Iterable[tuple[Any, ...]]
 Columns = Sequence[Sequence[Any]]
@@ -28,7 +28,7 @@ def write_rows(form: str, file: BinaryIO | None, columns: Columns, rows: Rows) -
         ]
         texts = ([_text(value) for value in row] for row in rows)
         if file is None and binary_stdout().isatty():
-            print_within(heads, texts)
+            print_row_lines(heads, texts)
         else:
             print_table(heads, texts, file)
         return

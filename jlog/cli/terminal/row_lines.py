@@ -14,7 +14,7 @@ LEAST = 12  # characters that a cell keeps, if it has them
 BETWEEN = "  "
 
 
-def print_within(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_row_lines(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Prints the rows, each on one line of the terminal. If the columns do not fit, cells are cut. If that is not enough,
     columns in the middle are left out, and a last line names them. A column whose name ends in a space is aligned to the
     right."""
@@ -45,16 +45,7 @@ def print_within(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def fitted(needs: Sequence[int], width: int) -> tuple[list[int | None], list[int]]:
     """Returns the columns to show, in which None stands for those that are left out, and the width of each."""
     least = [min(need, LEAST) for need in needs]
-    shown: list[int | None] = list(range(len(needs)))
-    while len(shown) > 1 and _total([1 if at is None else least[at] for at in shown]) > width:
-        middle = shown.index(None) if None in shown else len(shown) // 2
-        if None not in shown:
-            shown[middle] = None
-        elif len(shown) == 2:
-            shown.remove(None)
-            break
-        else:
-            shown.pop(middle + 1 if len(shown) - middle - 1 >= middle else middle - 1)
+    shown = _chosen(least, width)
     widths = [1 if at is None else least[at] for at in shown]
     wants = [1 if at is None else needs[at] for at in shown]
     left = width - _total(widths)
@@ -63,6 +54,18 @@ def fitted(needs: Sequence[int], width: int) -> tuple[list[int | None], list[int
         widths[narrow] += 1
         left -= 1
     return shown, [min(size, max(1, width)) for size in widths]
+
+
+def _chosen(least: Sequence[int], width: int) -> list[int | None]:
+    """Returns as many columns as fit: the first ones, None for those that are left out, and as many of the last ones."""
+    count = len(least)
+    for kept in range(count, 0, -1):
+        last = kept // 2
+        gap: list[int | None] = [None] if kept < count else []
+        shown = [*range(kept - last), *gap, *range(count - last, count)]
+        if _total([1 if at is None else least[at] for at in shown]) <= width:
+            return shown
+    return [0]
 
 
 def _total(widths: Sequence[int]) -> int:
