@@ -111,28 +111,58 @@ def list_topics(url: str) -> list[str]:
     return kafka.list_topics(url)
 
 
-def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
-    """Returns a journal's path, or None for the URL of a topic. Raises ValueError for any other URL.
+class Place(str):  # noqa: SLOT000 # has no attribute of its own
+    """What a text names: the path of a journal, or an archive's or a topic's URL."""
 
-    A text without a scheme, or with an unknown one and no `//` after it, is a path: file names may have colons.
-    """
+    is_archive = False
+    is_topic = False
+
+    @property
+    def is_journal(self) -> bool:
+        return not self.is_archive and not self.is_topic
+
+
+class ArchivePlace(Place):
+    is_archive = True
+
+
+class TopicPlace(Place):
+    is_topic = True
+
+
+def place_of(url: str | os.PathLike[str], *, archives: bool = True) -> Place:
+    """Returns what `url` names. A text without a scheme, or with an unknown one and no `//` after it, is a path: file names may
+    have colons. archives: True takes any other URL for that of an archive, and so the path of a directory that is one; False
+    raises ValueError for such a URL."""
     if not isinstance(url, (str, os.PathLike)):
         raise TypeError(f"a journal is named by a URL or a path, as str or pathlib.Path, not {url!r}")
-    found = _SCHEME.match(url) if isinstance(url, str) else None
-    if url == "":
+    text = os.fsdecode(url)
+    if text == "":
         raise ValueError(EMPTY)
-    if found is None:
-        return url
-    scheme, rest = found[1].lower(), found.string[found.end() :]
-    if scheme == FILE:
-        return path_of_file(found.string, rest)
+    scheme, rest = "", text
+    if isinstance(url, str) and (match := _SCHEME.match(text)):
+        scheme, rest = match[1].lower(), text[match.end() :]
     if scheme == KAFKA:
         if not rest.startswith("//"):
             raise ValueError(f"{url!r} is not the URL of a topic; write kafka://HOST:PORT/TOPIC")
-        return None
-    if rest.startswith("//"):
+        return TopicPlace(text)
+    if scheme not in ("", FILE) and rest.startswith("//"):
+        if archives:
+            return ArchivePlace(text)
         raise ValueError(
             f"{url!r} has the scheme {scheme!r}, which is not known here; use {KNOWN}. The URL of an archive is for "
             f"jlog.Reader, and for `jlogtool` dump, tail, info, verify and restore"
         )
-    return url
+    path = path_of_file(text, rest) if scheme == FILE else text
+    if archives:
+        from jlog.archive import archive_at  # most programs name a journal
+
+        archive = archive_at(path)
+        return Place(path) if archive is None else ArchivePlace(archive)
+    return Place(path)
+
+
+def path_of(url: str | os.PathLike[str]) -> str | None:
+    """Returns a journal's path, or None for the URL of a topic. Raises ValueError for any other URL."""
+    place = place_of(url, archives=False)
+    return None if place.is_topic else str(place)

@@ -15,7 +15,6 @@ from pyspark.sql.types import StructType
 import jlog
 from jlog.errors import JournalError
 from jlog.pipeline.checkpoint import QueryCheckpoint
-from jlog.pipeline.plan import is_topic
 from jlog.pipeline.sampling import sample_journals, sample_topic, values_of
 from jlog.pipeline.tables.connector import jar_of
 from jlog.pipeline.tables.table import Offset
@@ -23,6 +22,7 @@ from jlog.spark.reading.options import EARLIEST, LATEST, parse
 from jlog.spark.reading.source_positions import before_the_first, resume
 from jlog.spark.reading.sources import SparkSource, sources_of
 from jlog.spark.reading.stream_reader import StreamReader
+from jlog.urls import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 def check_source(source: str, pattern: str | None = None) -> str:
     """Returns the URL of a topic or an archive, or the full path of a journal, or with a pattern of the directory around
     journals. Raises JournalNotFound where there is none."""
-    if is_topic(source):
+    if place_of(source).is_topic:
         _topic_of(source)
         return source
     given = {"path": source} if pattern is None else {"path": source, "journalPattern": pattern}
@@ -57,8 +57,8 @@ class Inputs:
     def __init__(self, plan: PipelinePlan, checkpoint: QueryCheckpoint) -> None:
         self._plan = plan
         self._checkpoint = checkpoint
-        self._topics = [source for source in plan.sources if is_topic(source)]
-        self._paths = [source for source in plan.sources if not is_topic(source)]
+        self._topics = plan.topics
+        self._paths = [source for source in plan.sources if source not in self._topics]
         self._sources: dict[str, SparkSource] = {}
 
     @property
@@ -189,7 +189,7 @@ def _start_of_topic(text: str | None) -> dict[str, str]:
 def check_bounds(start: str | None, until: str | None, sources: Sequence[str]) -> None:
     """Raises ValueError for a text that is not a place to begin or end at, or not one in a topic."""
     parse({"path": "/", **_bound("starting", start), **_bound("ending", until)})
-    for source in filter(is_topic, sources):
+    for source in (source for source in sources if place_of(source).is_topic):
         _start_of_topic(start)
         if until is not None:
             raise ValueError(f"--until is not for {source}: Spark reads a topic up to its present end; leave it out")
@@ -207,7 +207,7 @@ def is_file_missing(reason: str) -> bool:
     return "FAILED_READ_FILE.FILE_NOT_EXIST" in reason
 
 
-def explained(reason: str, sources: Sequence[str]) -> str:
+def explained(reason: str, topics: Sequence[str]) -> str:
     """Adds what to do, and the topic's name, which errors of Spark's source for Kafka leave out."""
     if is_file_missing(reason):
         return (
@@ -216,8 +216,9 @@ def explained(reason: str, sources: Sequence[str]) -> str:
         )
     if "UnknownTopicOrPartitionException" not in reason:
         return reason
-    topics = ", ".join(source for source in sources if is_topic(source))
-    return f"{topics}: there is no such topic, or it was deleted; create it, or name another one. Spark says: {reason}"
+    return (
+        f"{', '.join(topics)}: there is no such topic, or it was deleted; create it, or name another one. Spark says: {reason}"
+    )
 
 
 def _check_kafka(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from jlog.pipeline.checkpoint import RECORDS, Checkpoint
 from jlog.pipeline.destination import Tables, tables_of
 from jlog.pipeline.expected import expected
 from jlog.pipeline.inputs import Inputs, explained, is_file_missing
-from jlog.pipeline.plan import PipelinePlan, is_topic
+from jlog.pipeline.plan import PipelinePlan
 from jlog.pipeline.reports import Reports
 from jlog.pipeline.tables.table import RowsMissing
 from jlog.pipeline.visibility import check_all_see
@@ -83,8 +83,7 @@ class Pipeline:
         a few moments after it has ended; see docs/pipeline.md."""
         self._plan = plan
         self._on_records = on_records
-        topics = [source for source in plan.sources if is_topic(source)]
-        self._reports = Reports(topics, on_batch)
+        self._reports = Reports(plan.topics, on_batch)
         self._stop = threading.Event()
         self._at_work = 0
         self._error: Exception | None = None
@@ -269,7 +268,7 @@ class Pipeline:
             except JournalError as hosts:
                 return hosts
         is_ours = isinstance(error, (ValueError, JournalError)) and not isinstance(error, PySparkException)
-        return error if is_ours else JournalError(explained(reason, self._plan.sources))
+        return error if is_ours else JournalError(explained(reason, self._plan.topics))
 
     def _compact(self, number: int) -> None:
         """Joins small files after every so many batches, also where a batch comes again after a kill."""

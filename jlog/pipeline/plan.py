@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jlog.system.filesystem import is_url
+from jlog.urls import place_of
 
 if TYPE_CHECKING:
     from jlog.pipeline.parsing import Parser
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 BATCH_RECORDS = 5_000_000
 PARQUET, ICEBERG = "parquet", "iceberg"
 OTHER, ADD, FAIL = "other", "add", "fail"  # what becomes of fields without a column
-
-
-def is_topic(source: str) -> bool:
-    return source.lower().startswith("kafka:")
 
 
 @dataclass(frozen=True)
@@ -99,13 +95,13 @@ class PipelinePlan:
         for source in self.sources:
             if self.sources.count(source) > 1:
                 raise ValueError(f"{source} is named twice")
-        without = [source for source in self.sources if is_topic(source) or is_url(source)]
-        if self.subscriber is not None and (len(without) == len(self.sources) or not all(map(is_topic, without))):
+        without = [source for source in map(place_of, self.sources) if not source.is_journal]
+        if self.subscriber is not None and (len(without) == len(self.sources) or without != self.topics):
             raise ValueError(
                 f"--subscriber is for journals, and {', '.join(without)} cannot have one: leave it out. The checkpoint keeps "
                 "the pipeline's place. An archive keeps its segments, and a topic its messages as its own settings say"
             )
-        if self.journal_pattern is not None and all(map(is_topic, self.sources)):
+        if self.journal_pattern is not None and len(self.topics) == len(self.sources):
             raise ValueError("--journal-pattern looks for journals below a directory, and a topic has none: leave it out")
         if self.format == PARQUET and self.is_table:
             raise ValueError("--table needs --format delta or --format iceberg: plain Parquet files have no catalog")
@@ -125,6 +121,10 @@ class PipelinePlan:
                 "--expire-snapshots needs --format iceberg and --compact-every: snapshots expire when files were joined. Delta "
                 "Lake has VACUUM, and plain Parquet files have no history"
             )
+
+    @property
+    def topics(self) -> list[str]:
+        return [source for source in self.sources if place_of(source).is_topic]
 
     @property
     def directories(self) -> list[str]:

@@ -9,7 +9,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from jlog.archive import archive_at
 from jlog.errors import CorruptJournal, JournalError
 from jlog.html import SHOWN_ROWS, records_table, table, time_text
 from jlog.interfaces import ReaderProtocol
@@ -32,7 +31,7 @@ from jlog.storage.damage import Damage
 from jlog.system.arguments import check_count, check_flag
 from jlog.system.clock import EPOCH
 from jlog.system.filesystem import is_url
-from jlog.urls import open_reader, path_of
+from jlog.urls import open_reader, place_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -75,7 +74,7 @@ def scan(
     """
     check_flag("text", text)
     path = os.fspath(path_or_url)
-    if path and not is_url(path) and path_of(path) == path:
+    if path and place_of(path) == path and not is_url(path):
         path = os.path.abspath(path)  # it is opened later, perhaps from another working directory
     return Scan(path, check_start(start), check_start(end), text, _parser(parse, schema, max_columns))
 
@@ -287,12 +286,8 @@ class Scan:
 
     def _reader(self, start: Start) -> ReaderProtocol:
         """Opens an anonymous reader."""
-        if is_url(self.path) and not self.path.lower().startswith(("file:", "kafka:")):
-            return Reader(self.path, start=start)
-        path = path_of(self.path)
-        if path is None:
-            return open_reader(self.path, start=start)
-        return Reader(archive_at(os.fspath(path)) or path, start=start)
+        place = place_of(self.path)
+        return open_reader(place, start=start) if place.is_topic else Reader(place, start=start)
 
     def _end(self) -> int | None:
         """Returns the sequence before which reading ends; None for the end as it is now."""

@@ -14,6 +14,7 @@ FORMS = (
     "2026-11-25T12:00:00Z, with any UTC offset; in this machine's zone 2026-11-25, 2026-11-25 12:00, 13:30, today or "
     "yesterday; or so long ago: 10m, 1h, 7d"
 )
+ISO_FORMS = "2026-11-25T12:00:00Z or …+01:00"
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[Tt ].*)?\Z", re.ASCII | re.DOTALL)
 _TIME = re.compile(
@@ -60,20 +61,20 @@ def reads_as_a_date(text: str) -> bool:
 
 def parse_iso_time(text: str) -> datetime:
     """Parses a time with its UTC offset: a program's text must mean the same on every machine and on every day."""
-    found = parse_time(text) if reads_as_a_date(text) else None
+    found = parse_time(text, forms=ISO_FORMS) if reads_as_a_date(text) else None
     if found is None or found.is_local:
-        raise ValueError(f"{text!r} is not a time with a UTC offset; write 2026-11-25T12:00:00Z or …+01:00")
+        raise ValueError(f"{text!r} is not a time with a UTC offset; write {ISO_FORMS}")
     return found.time
 
 
-def parse_time(text: str, now: datetime | None = None) -> FoundTime:
-    """Parses a time in any of the FORMS. now: an aware datetime, in whose zone a text without an offset is read; None: the
-    machine's clock and zone. Raises ValueError."""
+def parse_time(text: str, now: datetime | None = None, *, forms: str = FORMS) -> FoundTime:
+    """Parses a time in any of the FORMS. Raises ValueError, which offers `forms`. now: an aware datetime, in whose zone a text
+    without an offset is read; None: the machine's clock and zone."""
     if _AGO.match(text):
         return FoundTime(_ago(text, now or datetime.now(timezone.utc)))
     found = _TIME.match(text)
     if text not in _DAYS and (found is None or not text or (found["offset"] and not found["date"])):
-        raise ValueError(f"{text!r} is not a time; write {FORMS}")
+        raise ValueError(f"{text!r} is not a time; write {forms}")
     here = now or (datetime.now(timezone.utc) if found and found["offset"] else _here_now())
     try:
         if found is None:
@@ -88,7 +89,7 @@ def parse_time(text: str, now: datetime | None = None) -> FoundTime:
             return FoundTime(datetime.fromisoformat(f"{whole}{found['hours']}:{found['minutes'] or '00'}"))
         return FoundTime(in_zone(datetime.fromisoformat(whole), now), is_local=True)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{text!r} is not a time, since {error}; write {FORMS}") from None
+        raise ValueError(f"{text!r} is not a time: {error}; write {forms}") from None
 
 
 def parse_position(text: str) -> int | str | FoundTime:

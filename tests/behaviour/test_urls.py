@@ -10,7 +10,7 @@ import jlog
 import jlog.logging
 from behaviour.journals import values
 from elsewhere import python
-from jlog.urls import path_of
+from jlog.urls import path_of, place_of
 
 SAME = {
     "/var/lib/orders": "/var/lib/orders",
@@ -41,7 +41,7 @@ def test_a_file_url_and_a_plain_path_are_a_journals_path(url):
 
 
 def test_a_path_object_is_a_path_whatever_it_looks_like():
-    assert path_of(Path("kafka:x")) == Path("kafka:x")
+    assert path_of(Path("kafka:x")) == "kafka:x"
 
 
 REFUSED = {
@@ -138,3 +138,18 @@ def test_jlog_itself_imports_nothing_of_kafka():
 def test_what_is_neither_a_url_nor_a_path_is_told(wrong):
     with pytest.raises(TypeError, match="a journal is named by a URL or a path"):
         jlog.open_writer(wrong)
+
+
+def test_a_text_names_a_journal_an_archive_or_a_topic(tmp_path):
+    archive = tmp_path / "archive"
+    with jlog.Writer(tmp_path / "journal", retention=jlog.Retention(archive=archive.as_uri())) as writer:
+        writer.append(b"1")
+        writer.roll()
+    jlog.Journal(tmp_path / "journal").archive()
+    journal, of_directory, of_url, topic = map(
+        place_of, [f"file:{tmp_path}/journal", str(archive), "s3://bucket/prefix", "kafka://host/orders"]
+    )
+    assert (journal, journal.is_journal) == (str(tmp_path / "journal"), True)
+    assert (of_directory, of_directory.is_archive) == (archive.as_uri(), True)
+    assert (of_url, of_url.is_archive) == ("s3://bucket/prefix", True)
+    assert (topic.is_topic, topic.is_archive, topic.is_journal) == (True, False, False)

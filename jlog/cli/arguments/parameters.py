@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from jlog.archive import archive_at
 from jlog.cli.arguments.options import AddOptions, together
 from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.terminal.output import complain
 from jlog.errors import CheckpointNotFound, JournalError
-from jlog.system.filesystem import is_url
 from jlog.system.texts import (
     FORMS,
     FoundTime,
@@ -27,7 +25,7 @@ from jlog.system.texts import (
     parse_seconds,
     parse_size,
 )
-from jlog.urls import open_journal, path_of
+from jlog.urls import Place, open_journal, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,7 +90,7 @@ def _names(ctx: click.Context, kind: str) -> list[str]:
     # While the value of an option is typed, click has not told arguments apart yet.
     given = ctx.params.get("journal") or next(iter(ctx.args), "")
     try:
-        return [] if is_topic(given) else list(getattr(open_journal(given), kind)())
+        return [] if place_of(given).is_topic else list(getattr(open_journal(given), kind)())
     except (JournalError, OSError, ValueError):
         return []
 
@@ -102,9 +100,8 @@ def _beginning_with(incomplete: str, values: list[str]) -> list[CompletionItem]:
 
 
 class JournalType(ParamType):
-    """A path, or a file: URL, which becomes a path. Where the command also takes a Kafka topic or an archive, its URL stays as
-    it is, and the directory of an archive becomes a URL. The type does not check that the path exists: a missing path is not an
-    error of usage."""
+    """A Place: of a journal, and where the command takes them, of a Kafka topic or an archive. The type does not check that the
+    path exists: a missing path is not an error of usage."""
 
     name = "JOURNAL"
 
@@ -113,28 +110,19 @@ class JournalType(ParamType):
         self._or_archive = or_archive
         self._or_server = or_server  # a topic's URL may leave out the topic
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Place:
         try:
-            path = path_of(value)
-        except ValueError as error:
-            if self._or_archive and is_archive(value) and not value.lower().startswith("file:"):
-                return value
-            self.fail(str(error), param, ctx)
-        if path is None:
-            if not self._or_topic:
-                self.fail(f"{value} is a Kafka topic, and this command is for journals", param, ctx)
-            from jlog.kafka.client import url  # slow to import
+            place = place_of(value, archives=self._or_archive)
+            if place.is_topic:
+                if not self._or_topic:
+                    raise ValueError(f"{value} is a Kafka topic, and this command is for journals")
+                from jlog.kafka.client import url  # slow to import
 
-            try:
                 (url.parse_any if self._or_server else url.parse)(value)
-            except ValueError as error:
-                self.fail(str(error), param, ctx)
-            return value
-        text = os.fspath(path)
-        archive = archive_at(text) if self._or_archive else None
-        if archive is not None:
-            return archive
-        return f"./{text}" if ":" in text.partition("/")[0] else text  # a colon would make it a URL later on
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        is_relative = place.is_journal and ":" in place.partition("/")[0]
+        return Place(f"./{place}") if is_relative else place  # a colon would make it a URL later on
 
     def shell_complete(self, _ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="dir")]
@@ -162,15 +150,6 @@ def refuse_beside(option: str, *others: str) -> None:
         given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
         if parameter.name in others and given:
             raise click.UsageError(f"{option} and {parameter.opts[-1]} do not go together", ctx)
-
-
-def is_topic(journal: str) -> bool:
-    return not is_archive(journal) and path_of(journal) is None
-
-
-def is_archive(journal: str) -> bool:
-    """Says whether a JournalType has passed on the URL of an archive; a journal is a path there."""
-    return is_url(journal) and not journal.lower().startswith("kafka:")
 
 
 def parse_dedup(text: str) -> int | timedelta:

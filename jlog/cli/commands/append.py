@@ -14,7 +14,7 @@ import click
 
 import jlog
 from jlog.cli.arguments.journal_options import complete_retention, journal_options
-from jlog.cli.arguments.parameters import PATH, checked, is_topic, journal_or_topic_argument, refuse_beside
+from jlog.cli.arguments.parameters import PATH, checked, journal_or_topic_argument, refuse_beside
 from jlog.cli.arguments.topics import making_options, take_making
 from jlog.cli.exits import exit_code_of
 from jlog.cli.records.framing import SPLITTERS, chunks
@@ -28,6 +28,7 @@ from jlog.errors import JournalError
 from jlog.flow.records import RecordColumns
 from jlog.flow.stop import SLICE_SECONDS, Stop
 from jlog.storage.attaching import hold_as_follower
+from jlog.urls import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +63,7 @@ PLACE = b"jlog.follow:"  # before the file's path: the key of its place in the j
 @making_options
 @json_option
 def append(
-    journal: str,
+    journal: Place,
     files: tuple[str, ...],
     format_name: str,
     framing: str,
@@ -104,14 +105,14 @@ def append(
       jlogtool dump --json /tmp/a | jlogtool append --format jsonl /tmp/b
       jlogtool append --json /var/lib/events a.log b.log
     """
-    options |= take_making(making, is_topic(journal))
+    options |= take_making(making, journal.is_topic)
     if format_name == "jsonl":
         refuse_beside("--format jsonl", "framing", "follow", "time_format", "time_regex", "time_field")
     if follow:
         refuse_beside("--follow", "framing")
         if len(files) != 1 or files[0] == STDIN:
             raise click.UsageError("--follow takes one FILE")
-        if is_topic(journal):
+        if journal.is_topic:
             raise click.UsageError("--follow stores its place in a journal; `jlogtool mirror to-kafka` takes it on from there")
         with _opened_writer(journal, options) as writer:
             first, records = _follow(writer, os.path.abspath(files[0]), times)
@@ -124,7 +125,7 @@ def append(
         # The inputs are opened before the journal: an input that cannot be read leaves no new journal.
         opened = [(name, stack.enter_context(_opened(name))) for name in sources]
         writer = stack.enter_context(_opened_writer(journal, options))
-        first = None if is_topic(journal) else writer.next_sequence
+        first = None if journal.is_topic else writer.next_sequence
         records = 0
         total = _total_bytes(fd for _, fd in opened)
         with progress_bar("Appending", total, shown=total is not None) as advance:
@@ -183,9 +184,9 @@ def _extend(
 
 
 @contextmanager
-def _opened_writer(journal: str, options: dict[str, Any]) -> Iterator[jlog.WriterProtocol]:
+def _opened_writer(journal: Place, options: dict[str, Any]) -> Iterator[jlog.WriterProtocol]:
     with checked():
-        complete_retention(options, None if is_topic(journal) else journal)
+        complete_retention(options, None if journal.is_topic else journal)
         opened = jlog.open_writer(journal, **options)
     with opened as writer:
         yield writer

@@ -11,7 +11,7 @@ import jlog
 from jlog.archive import Archive
 from jlog.archive import restore as restore_archive
 from jlog.care.archive_loop import keep_archived
-from jlog.cli.arguments.parameters import DIRECTORY, SECONDS, checked, is_archive, journal_argument, journal_or_archive_argument
+from jlog.cli.arguments.parameters import DIRECTORY, SECONDS, checked, journal_argument, journal_or_archive_argument
 from jlog.cli.exits import DAMAGED
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes
@@ -19,6 +19,7 @@ from jlog.cli.terminal.output import complain, describe_ahead, json_option, prin
 from jlog.cli.terminal.progress import on_terminal, progress_bar, working
 from jlog.errors import JournalError
 from jlog.spark import clean as remove_staged_rows
+from jlog.urls import Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ SEGMENT_FIELDS = ("path", "first_sequence", "records", "size_bytes")
 @click.command()
 @journal_or_archive_argument
 @json_option
-def verify(journal: str, as_json: bool) -> None:
+def verify(journal: Place, as_json: bool) -> None:
     """Read and check every retained byte of JOURNAL. Changes nothing, and other processes may write meanwhile.
 
     Exits with 3 when something is damaged. Each damaged place is listed with its file, the byte at which it begins, and
@@ -46,7 +47,7 @@ def verify(journal: str, as_json: bool) -> None:
       jlogtool verify /var/lib/events
       jlogtool verify --json /var/lib/events | jq .damage
     """
-    if is_archive(journal):
+    if journal.is_archive:
         found = report_fields(verify_archive(Archive(journal)))
         del found["blocks"]
     else:
@@ -66,7 +67,7 @@ def verify_archive(archive: Archive) -> jlog.Report:
     return jlog.Report(records, 0, len(segments), damage, archive.gaps())
 
 
-def size_of(journal: str) -> int | None:
+def size_of(journal: Place) -> int | None:
     """Returns the bytes to read, for a progress bar; None where nobody sees the bar, or damage hides the size."""
     try:
         return jlog.Journal(journal).size_bytes if on_terminal() else None
@@ -103,7 +104,7 @@ def print_report(found: dict[str, Any]) -> None:
 @journal_argument
 @click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and say what would be done.")
 @json_option
-def repair(journal: str, dry_run: bool, as_json: bool) -> None:
+def repair(journal: Place, dry_run: bool, as_json: bool) -> None:
     """Make JOURNAL sound again, and keep every record that can still be read, with its sequence.
 
     The sequences of lost records become a gap, which readers pass and lag does not count. Bytes that cannot be read are
@@ -145,7 +146,7 @@ def repair(journal: str, dry_run: bool, as_json: bool) -> None:
 @journal_argument
 @click.argument("target", type=DIRECTORY)
 @json_option
-def backup(journal: str, target: str, as_json: bool) -> None:
+def backup(journal: Place, target: str, as_json: bool) -> None:
     """Copy JOURNAL to the directory TARGET, which must be missing or empty, while other processes write, read and
     clean.
 
@@ -173,7 +174,7 @@ def backup(journal: str, target: str, as_json: bool) -> None:
 @journal_argument
 @click.option("-n", "--dry-run", is_flag=True, help="Only list what would be removed, and why.")
 @json_option
-def clean(journal: str, dry_run: bool, as_json: bool) -> None:
+def clean(journal: Place, dry_run: bool, as_json: bool) -> None:
     """Remove the segments of JOURNAL that retention lets go, and list them with the reason.
 
     Commits and rolls do the same by themselves, unless the journal has an archive: then only `clean` copies each
@@ -225,7 +226,7 @@ def print_segments(found: Sequence[Segment], *more: str) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C or SIGTERM, and remove what retention lets go.")
 @click.option("--every", type=SECONDS, help="With --follow: seal the open segment so often, if it has records: 10s, 5m.")
 @json_option
-def archive(journal: str, follow: bool, every: float | None, as_json: bool) -> None:
+def archive(journal: Place, follow: bool, every: float | None, as_json: bool) -> None:
     """Copy the sealed segments of JOURNAL that are not archived yet to its archive, and list them.
 
     Each is read back. None is removed here: that is the work of `clean`, which does not copy them again. The archive is
@@ -277,7 +278,7 @@ def follow_journal(journal: jlog.Journal, every: float | None, as_json: bool) ->
 @click.command()
 @click.argument("url")
 @journal_argument
-def restore(url: str, journal: str) -> None:
+def restore(url: str, journal: Place) -> None:
     """Create JOURNAL from everything that is archived at URL, with the same sequences.
 
     URL is the one that `--archive` had; where several journals are archived there, add the uuid of one. JOURNAL must

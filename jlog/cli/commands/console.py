@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import click
 
-from jlog.cli.arguments.parameters import DIRECTORY_OR_SERVER, is_topic
+from jlog.cli.arguments.parameters import DIRECTORY_OR_SERVER
 from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.service import notify
 from jlog.errors import JournalNotFound
-from jlog.urls import list_topics
+from jlog.urls import Place, list_topics
 
 if TYPE_CHECKING:
     Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -38,7 +38,7 @@ TOKEN_CHARACTERS = 16
     help="The address of a proxy before this console, as browsers see it: https://HOST. Needs a token.",
 )
 @topic_settings
-def console(directories: tuple[str, ...], listen: str, allow_changes: bool, token: str | None, origin: str | None) -> None:
+def console(directories: tuple[Place, ...], listen: str, allow_changes: bool, token: str | None, origin: str | None) -> None:
     """Look at the journals below each DIR (the current directory) in a browser, at http://127.0.0.1:8080.
 
     Shows the journals with their size, lag and the last hour's rate, the state of each, its records by page, position,
@@ -60,8 +60,8 @@ def console(directories: tuple[str, ...], listen: str, allow_changes: bool, toke
         raise click.UsageError(f"the token has {len(token)} characters; use at least {TOKEN_CHARACTERS}")
     if origin is not None:
         origin = checked_origin(origin, token)
-    places = [os.path.abspath(directory) for directory in directories or (".",) if not is_topic(directory)]
-    topics = [topic for url in directories if is_topic(url) for topic in topics_at(url)]
+    places = [os.path.abspath(directory) for directory in directories or (Place("."),) if not directory.is_topic]
+    topics = [topic for url in directories if url.is_topic for topic in topics_at(url)]
 
     host, number = address_of(listen, elsewhere=token is not None)
     family = socket.AF_INET6 if host.version == 6 else socket.AF_INET

@@ -14,8 +14,6 @@ import jlog
 from jlog.cli.arguments.parameters import (
     PositionArgument,
     checked,
-    is_archive,
-    is_topic,
     readable_argument,
     refuse_beside,
     start_option,
@@ -29,6 +27,7 @@ from jlog.cli.records.replay import pace_option, write_records
 from jlog.cli.terminal.output import binary_stdout, print_table, to_json
 from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import CorruptJournal
+from jlog.urls import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +51,7 @@ CODECS = {0: "none", 1: "lz4"}
 @format_options
 @pace_option
 @click.option("--blocks", is_flag=True, help="Print the blocks of the segments instead of records.")
-def dump(journal: str, output: Format, blocks: bool, count: bool, **selection: Any) -> None:
+def dump(journal: Place, output: Format, blocks: bool, count: bool, **selection: Any) -> None:
     """Print the records of JOURNAL, oldest first, up to its end as it is now.
 
     --from and --to are positions: `begin`, `end`, a sequence, the name of a checkpoint, or a time, which is that of the
@@ -81,9 +80,9 @@ def dump(journal: str, output: Format, blocks: bool, count: bool, **selection: A
     """
     if blocks:
         refuse_beside("--blocks", "framing", "value", "key", "headers", "count", *(f.name for f in fields(Selection)))
-        if is_topic(journal):
+        if journal.is_topic:
             raise click.UsageError("--blocks is for journals: a topic's blocks are its broker's")
-        if is_archive(journal):
+        if journal.is_archive:
             raise click.UsageError("--blocks is for journals: `jlogtool restore` creates one from an archive")
         dump_blocks(journal, output.name == "jsonl")
         return
@@ -106,7 +105,7 @@ class Selection:
     pace: Pace | None
 
 
-def dump_records(journal: str, output: Format, wanted: Selection, only_count: bool) -> None:
+def dump_records(journal: Place, output: Format, wanted: Selection, only_count: bool) -> None:
     out, to_bytes = binary_stdout(), output.showing(wanted.match)
     with checked():
         reader = open_reader(journal, start=wanted.start)
@@ -135,7 +134,7 @@ def dump_records(journal: str, output: Format, wanted: Selection, only_count: bo
         reading.finish()
 
 
-def _backward(journal: str, reading: Reading, start: int, stop: int) -> Iterator[Records]:
+def _backward(journal: Place, reading: Reading, start: int, stop: int) -> Iterator[Records]:
     try:
         reading.reader.seek("end")
     except CorruptJournal:  # only reading on finds the end
@@ -154,7 +153,7 @@ def _progress(reader: jlog.ReaderProtocol, end: int) -> AbstractContextManager[C
 # --- Blocks ---------------------------------------------------------------------------------------------------------------
 
 
-def dump_blocks(journal: str, as_json: bool) -> None:
+def dump_blocks(journal: Place, as_json: bool) -> None:
     opened = jlog.Journal(journal)
     if as_json:
         out = binary_stdout()

@@ -15,8 +15,6 @@ from jlog.cli.arguments.journal_options import complete_retention, journal_optio
 from jlog.cli.arguments.parameters import (
     DIRECTORY_OR_SERVER,
     checked,
-    is_archive,
-    is_topic,
     journal_argument,
     journal_or_topic_argument,
     readable_argument,
@@ -27,14 +25,14 @@ from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, in_words, json_option, print_fields, print_json, print_table
 from jlog.errors import JournalError, JournalNotFound
 from jlog.storage.meta import journals_below
-from jlog.urls import create_journal, delete_journal, list_topics, open_journal
+from jlog.urls import Place, create_journal, delete_journal, list_topics, open_journal, path_of
 
 
 @click.command()
 @journal_or_topic_argument
 @journal_options
 @size_options
-def create(journal: str, options: dict[str, Any], **making: int | None) -> None:
+def create(journal: Place, options: dict[str, Any], **making: int | None) -> None:
     """Create an empty JOURNAL, with options that hold for all its writers.
 
     Without `create` the first writer creates the journal. By default a segment is removed once every subscriber and every
@@ -51,7 +49,7 @@ def create(journal: str, options: dict[str, Any], **making: int | None) -> None:
       jlogtool create --segment-bytes 1G --precommit 1M /var/lib/clicks
       jlogtool create --max-age 7d --archive s3://logs/archive /var/lib/audit
     """
-    options |= take_making(making, is_topic(journal))
+    options |= take_making(making, journal.is_topic)
     with checked():
         complete_retention(options)
         create_journal(journal, **options)
@@ -60,7 +58,7 @@ def create(journal: str, options: dict[str, Any], **making: int | None) -> None:
 @click.command()
 @readable_argument
 @json_option
-def info(journal: str, as_json: bool) -> None:
+def info(journal: Place, as_json: bool) -> None:
     """Show JOURNAL: its identity, contents, options, subscribers and checkpoints.
 
     `size_bytes` counts the bytes of the segment files, and those that the pre-commit buffer will add to them.
@@ -76,7 +74,7 @@ def info(journal: str, as_json: bool) -> None:
       jlogtool info /var/lib/events
       jlogtool info --json /var/lib/events | jq .next_sequence
     """
-    found = Archive(journal).info() if is_archive(journal) else open_journal(journal).info()
+    found = Archive(journal).info() if journal.is_archive else open_journal(journal).info()
     if as_json:
         print_json(found)
         return
@@ -89,7 +87,7 @@ def info(journal: str, as_json: bool) -> None:
 @click.argument("directory", metavar="[DIR]", type=DIRECTORY_OR_SERVER, default=".")
 @topic_settings
 @json_option
-def list_journals(directory: str, as_json: bool) -> None:
+def list_journals(directory: Place, as_json: bool) -> None:
     """List the journals below DIR (the current directory), with their subscribers and lag.
 
     `lag` is that of the slowest subscriber. For a topic, `records` and `lag` count offsets, some of which may not be
@@ -101,7 +99,7 @@ def list_journals(directory: str, as_json: bool) -> None:
       jlogtool ls --json /var/lib | jq '.[] | select(.lag > 1000) | .path'
     """
     unreadable: list[OSError] = []
-    paths = list_topics(directory) if is_topic(directory) else journals_below(directory, unreadable.append)
+    paths = list_topics(directory) if directory.is_topic else journals_below(directory, unreadable.append)
     tried = [_try_summary(path) for path in paths]
     found = [summary for summary in tried if summary]
     for error in unreadable:
@@ -156,14 +154,14 @@ def _summary_row(summary: dict[str, Any]) -> list[str]:
 def _count(summary: dict[str, Any]) -> str:
     """Formats the number of records. That of a topic counts offsets, some of which may not be records."""
     count = str(summary["records"])
-    return f"at most {count}" if summary["records"] and is_topic(summary["path"]) else count
+    return f"at most {count}" if summary["records"] and path_of(summary["path"]) is None else count
 
 
 @click.command("options")
 @journal_argument
 @journal_options
 @json_option
-def change_options(journal: str, options: dict[str, Any], as_json: bool) -> None:
+def change_options(journal: Place, options: dict[str, Any], as_json: bool) -> None:
     """Show the options of JOURNAL, or change those that are given.
 
     A change holds for records that are written from now on, also by processes that have the journal open. Written
@@ -185,7 +183,7 @@ def change_options(journal: str, options: dict[str, Any], as_json: bool) -> None
         print_json(_options(journal))
 
 
-def _change(journal: str, options: dict[str, Any]) -> None:
+def _change(journal: Place, options: dict[str, Any]) -> None:
     precommit = options.get("precommit")
     with checked():
         complete_retention(options, journal)
@@ -198,14 +196,14 @@ def _change(journal: str, options: dict[str, Any]) -> None:
         )
 
 
-def _options(journal: str) -> dict[str, Any]:
+def _options(journal: Place) -> dict[str, Any]:
     info = jlog.Journal(journal).info()  # has the options as they are printed
     return {field.name: info[field.name] for field in fields(jlog.Options)}
 
 
 @click.command()
 @journal_argument
-def roll(journal: str) -> None:
+def roll(journal: Place) -> None:
     """Seal the newest segment of JOURNAL, if it has a record, and open the next one.
 
     Other processes may write meanwhile. A sealed segment never changes: it may be copied, and retention may remove it.
@@ -221,7 +219,7 @@ def roll(journal: str) -> None:
 @click.command("rm")
 @journal_or_topic_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def remove(journal: str, yes: bool) -> None:
+def remove(journal: Place, yes: bool) -> None:
     """Delete JOURNAL with all its records, subscribers and checkpoints.
 
     On a terminal it asks first; elsewhere it needs --yes. It deletes no journal that a process writes to, or reads as a
@@ -241,7 +239,7 @@ def remove(journal: str, yes: bool) -> None:
             complain(f"{journal} was not deleted")
             raise click.exceptions.Exit(FAILED)
     delete_journal(journal)
-    if not is_topic(journal) and os.path.isdir(journal):
+    if not journal.is_topic and os.path.isdir(journal):
         complain(f"{journal} is still there, with files that are not the journal's: {', '.join(sorted(os.listdir(journal)))}")
 
 

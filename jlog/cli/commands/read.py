@@ -21,6 +21,7 @@ from jlog.cli.records.matching import Records
 from jlog.cli.records.past_damage import BATCH_RECORDS, LOOK_EVERY, Reading, sequence_at
 from jlog.cli.terminal.output import binary_stdout, complain, stdout_is_gone
 from jlog.errors import SubscriberNotFound
+from jlog.urls import Place
 
 
 @click.command()
@@ -33,7 +34,7 @@ from jlog.errors import SubscriberNotFound
 @click.option("--no-commit", is_flag=True, help="Leave the subscriber where it stands.")
 @format_options
 def read(
-    journal: str,
+    journal: Place,
     subscriber: str,
     follow: bool,
     limit: int | None,
@@ -89,7 +90,7 @@ def read(
         reading.finish()
 
 
-def _open(journal: str, subscriber: str, start: PositionArgument) -> jlog.ReaderProtocol:
+def _open(journal: Place, subscriber: str, start: PositionArgument) -> jlog.ReaderProtocol:
     """Opens the reader, and says so if it creates the subscriber: a mistyped name would hold records back unnoticed."""
     try:
         return jlog.open_reader(journal, subscriber, start=start, create=False)

@@ -11,8 +11,6 @@ import jlog
 from jlog.cli.arguments.parameters import (
     PositionArgument,
     checked,
-    is_archive,
-    is_topic,
     readable_argument,
     refuse_beside,
     start_option,
@@ -24,6 +22,7 @@ from jlog.cli.records.past_damage import LOOK_EVERY, Reading, gaps_of, open_read
 from jlog.cli.records.replay import pace_option, write_records
 from jlog.cli.terminal.output import binary_stdout, complain, stdout_is_gone
 from jlog.errors import PositionLost
+from jlog.urls import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 @format_options
 @pace_option
 def tail(
-    journal: str,
+    journal: Place,
     follow: bool,
     records: int | None,
     start: PositionArgument | None,
@@ -83,7 +82,7 @@ def tail(
       jlogtool tail -f -n 1000 --pace 5 /var/lib/events
       jlogtool tail -f --json /var/lib/events | jq --unbuffered .value
     """
-    if follow and is_archive(journal):
+    if follow and journal.is_archive:
         raise click.UsageError(f"{journal} is an archive, which has an end; follow the journal that archives there")
     if follow:
         refuse_beside("--follow", "stop")
@@ -106,14 +105,14 @@ def tail(
         reading.finish()
 
 
-def _last(journal: str, reading: Reading, span: tuple[int, int], records: int, match: Match | None) -> Iterator[Records]:
+def _last(journal: Place, reading: Reading, span: tuple[int, int], records: int, match: Match | None) -> Iterator[Records]:
     """Yields the last so many records of the span, from its first sequence to before its end, in pieces, oldest first."""
     first, end = span
     if not records:
         return
     reader, gaps = reading.reader, gaps_of(journal)
     # The offsets of a topic that are not records, such as the ends of transactions, are seen only where it is read.
-    counted = match is None and not is_topic(journal)
+    counted = match is None and not journal.is_topic
     if counted or records == sys.maxsize:
         seek_kept(reader, max(first, sequence_before(end, records, gaps)) if counted else first)
         for piece in reading.forward(end, needle=match.needle if match else None):

@@ -9,10 +9,11 @@ import click
 
 import jlog
 from jlog.archive import Archive
-from jlog.cli.arguments.parameters import PositionArgument, is_archive, is_topic
+from jlog.cli.arguments.parameters import PositionArgument
 from jlog.cli.exits import DAMAGED
 from jlog.cli.terminal.output import complain
 from jlog.errors import CorruptJournal, PositionLost
+from jlog.urls import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,14 +99,14 @@ class Reading:
             raise click.exceptions.Exit(DAMAGED)
 
 
-def open_reader(journal: str, start: PositionArgument) -> jlog.ReaderProtocol:
+def open_reader(journal: Place, start: PositionArgument) -> jlog.ReaderProtocol:
     """Opens an anonymous reader of a journal, a topic or an archive."""
-    if is_archive(journal):
+    if journal.is_archive:
         return jlog.Reader(journal, start=start)
     return jlog.open_reader(journal, start=start)
 
 
-def sequence_at(journal: str, position: PositionArgument) -> int:
+def sequence_at(journal: Place, position: PositionArgument) -> int:
     """Returns the sequence of --to, and the end as it is now for `end`, so that the output of a growing journal ends too."""
     if isinstance(position, int):
         return position
@@ -118,12 +119,12 @@ def sequence_at(journal: str, position: PositionArgument) -> int:
         return sys.maxsize  # the damage is reported when reading comes there
 
 
-def gaps_of(journal: str) -> list[tuple[int, int]]:
+def gaps_of(journal: Place) -> list[tuple[int, int]]:
     """Lists the gaps of a journal or an archive, which may be large after a power loss. The small ones of a topic do not matter
     when records are searched."""
-    if is_archive(journal):
+    if journal.is_archive:
         return Archive(journal).gaps()
-    return [] if is_topic(journal) else jlog.Journal(journal).gaps()
+    return [] if journal.is_topic else jlog.Journal(journal).gaps()
 
 
 def seek_kept(reader: jlog.ReaderProtocol, sequence: int) -> None:

@@ -12,7 +12,8 @@ from jlog.spark.reading.options import Bound, Bounds, ReadOptions
 from jlog.spark.reading.spark_archive import SparkArchive
 from jlog.spark.reading.spark_journal import SparkJournal
 from jlog.storage.meta import journals_below
-from jlog.system.filesystem import is_url, path_of_file
+from jlog.system.filesystem import is_url
+from jlog.urls import ArchivePlace, Place, place_of
 
 SparkSource = SparkJournal | SparkArchive
 
@@ -36,9 +37,9 @@ def sources_of(options: ReadOptions) -> dict[str, SparkSource]:
 
 def _named(options: ReadOptions) -> Iterator[tuple[str, str]]:
     for given in options.paths:
-        root = _local(given)
-        if is_url(root) and options.pattern is not None:
-            raise ValueError(f"journalPattern looks for journals below a directory, and {given} is the URL of an archive")
+        root = _place(given)
+        if root.is_archive and options.pattern is not None:
+            raise ValueError(f"journalPattern looks for journals below a directory, and {given} is an archive")
         if not options.journals and options.pattern is None:
             yield root, root
         for name in options.journals:
@@ -50,12 +51,15 @@ def _named(options: ReadOptions) -> Iterator[tuple[str, str]]:
                     yield (name if len(options.paths) == 1 else path), path
 
 
-def _local(path: str) -> str:
-    """Turns a file: URL into a path. It may name a journal as well as an archive."""
-    if path.lower().startswith("file:"):
-        found = os.path.abspath(path_of_file(path, path[len("file:") :]))
-        return path if "://" in path and not _is_journal(found) else found
-    return path.rstrip("/") if is_url(path) else os.path.abspath(path)
+def _place(text: str) -> Place:
+    """Returns the journal, the archive or the root of journals. A file: URL where no journal is names an archive, which may be
+    empty as yet."""
+    place = place_of(text)
+    if place.is_topic:
+        raise ValueError(f"{text} is a topic, which Spark reads with format('kafka'); this source reads journals and archives")
+    if place.is_archive or (is_url(text) and not _is_journal(place)):
+        return ArchivePlace((place if place.is_archive else text).rstrip("/"))
+    return Place(os.path.abspath(place))
 
 
 def _is_journal(path: str) -> bool:

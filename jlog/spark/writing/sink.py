@@ -27,8 +27,9 @@ from jlog.spark.reading.options import parsed
 from jlog.spark.writing.driver import has_local_master
 from jlog.spark.writing.ledger import BATCH, NAMELESS, STREAM, Ledger, queries
 from jlog.spark.writing.staging import AT_ONCE_BYTES, Staged, Staging
-from jlog.system.filesystem import journal_path, path_of_file
+from jlog.system.filesystem import journal_path
 from jlog.system.texts import parse_flag, parse_size
+from jlog.urls import place_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -210,11 +211,10 @@ def _path(path: str) -> str:
             "the sink needs a journal's path: .save(path), .start(path) or .option('path', path). Spark does not pass the path "
             "of a table, as of CREATE TABLE ... USING jlog or saveAsTable, to a Python source"
         )
-    if path.lower().startswith("kafka:"):
+    place = place_of(path, archives=False)
+    if place.is_topic:
         raise ValueError(f"{path} is a topic; this sink writes journals, and Spark's format('kafka') topics")
-    if path.lower().startswith("file:"):
-        path = path_of_file(path, path[len("file:") :])
-    return journal_path(path)
+    return journal_path(str(place))
 
 
 def _writer_options(given: Mapping[str, str]) -> dict[str, Any]:
