@@ -252,8 +252,7 @@ def _verify_capture(pair: Pair) -> Comparison:
     streams: dict[int, Stream] = {}
     for number, source_position in pair.source_positions.items():
         partition = int(number)
-        if source_position["topic_id"] != topic.id:
-            raise pair.changed()
+        pair.check_is(topic, source_position["topic_id"])
         begin = max(int(source_position["begin"]), first[partition])
         streams[partition] = Stream(pair.cluster, topic.name, partition, begin, int(source_position["offset"]))
     if pair.url.partition is None:

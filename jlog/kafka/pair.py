@@ -14,8 +14,7 @@ from jlog.flow.journals import read_source_positions as positions_in_journal
 from jlog.journal import Journal
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.clients import road
-from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.errors import TopicChanged
+from jlog.kafka.client.cluster import Cluster, Topic, check_same
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.names import identity_of_topics
 from jlog.kafka.client.settings import Config, End, Settings
@@ -75,15 +74,12 @@ class Pair:
         """Returns the topic. Raises TopicChanged where it is not the one that records were moved to or from."""
         found = self.cluster.topic(self.url.topic)
         rows = [self.source_positions[SINK]] if self.direction == TO_KAFKA else self.source_positions.values()
-        if all(row["topic_id"] != found.id for row in rows):
-            raise self.changed()
-        return found
+        ids = {str(row["topic_id"]) for row in rows}
+        return self.check_is(found, found.id if found.id in ids else ids.pop()) if ids else found
 
-    def changed(self) -> TopicChanged:
-        return TopicChanged(
-            f"{self.url} was deleted and created again since records were moved between it and {self.journal.path}; `jlogtool "
-            "mirror positions set` says where to go on, and nothing can be compared"
-        )
+    def check_is(self, topic: Topic, topic_id: str) -> Topic:
+        after = f"Nothing can be compared with {self.journal.path}; `jlogtool mirror positions set` says where to go on"
+        return check_same(str(self.url), topic, topic_id, after)
 
 
 def find_pair(

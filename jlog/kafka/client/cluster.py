@@ -15,7 +15,16 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from jlog.errors import JournalNotFound
 from jlog.flow.stop import Stop
 from jlog.kafka.client.background import answer_of, let_go, when_done
-from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, PassingBrokerError, UnsettledBrokers, code_of, told
+from jlog.kafka.client.errors import (
+    LEADER_UNKNOWN,
+    TIMED_OUT,
+    BrokerError,
+    PassingBrokerError,
+    TopicChanged,
+    UnsettledBrokers,
+    code_of,
+    told,
+)
 from jlog.kafka.client.settings import Settings
 
 T = TypeVar("T")
@@ -56,6 +65,15 @@ def _topic_of(name: str, found: Any) -> Topic:
 def without_leader(name: str, partitions: Sequence[int]) -> str:
     several = "s" if len(partitions) > 1 else ""
     return f"partition{several} {', '.join(map(str, partitions))} of topic {name} {'have' if several else 'has'} no leader"
+
+
+def check_same(where: str, topic: Topic | None, topic_id: str, after: str) -> Topic:
+    """Returns the topic. Raises TopicChanged where it is gone, or is not the one of this id. after: as in TopicChanged."""
+    if topic is None:
+        raise TopicChanged.deleted(where, after)
+    if topic.id != topic_id:
+        raise TopicChanged.created_again(where, after)
+    return topic
 
 
 class Cluster:

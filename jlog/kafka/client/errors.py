@@ -42,6 +42,15 @@ class Fenced(JournalError):
 class TopicChanged(JournalError):
     """The topic was deleted, or deleted and created again: offsets in the old topic mean nothing in the new one."""
 
+    @classmethod
+    def deleted(cls, where: str, after: str) -> TopicChanged:
+        """after: what that means for the caller, and what to do next."""
+        return cls(f"{where} was deleted. {after}")
+
+    @classmethod
+    def created_again(cls, where: str, after: str) -> TopicChanged:
+        return cls(f"{where} was deleted and created again: offsets in the old topic mean nothing in the new one. {after}")
+
 
 UNKNOWN_TOPIC = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,

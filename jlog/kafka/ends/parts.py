@@ -251,16 +251,12 @@ class Parts:
         return first
 
     def changed(self, name: str) -> TopicChanged:
-        return TopicChanged(
-            f"{self.where(name)} was deleted and created again: offsets in the old topic mean nothing in the new one. Read all "
-            f"of the new one with {self._set_position(name)} begin`, or only new records with `… end`"
-        )
+        after = f"Read all of the new one with {self._set_position(name)} begin`, or only new records with `… end`"
+        return TopicChanged.created_again(self.where(name), after)
 
     def gone(self, name: str) -> TopicChanged:
-        return TopicChanged(
-            f"{self.where(name)} was deleted; what was read of it stays. Where it is created again, {self._set_position(name)} "
-            f"begin` reads all of the new one"
-        )
+        after = f"What was read of it stays. If it is created again, {self._set_position(name)} begin` reads all of the new one"
+        return TopicChanged.deleted(self.where(name), after)
 
     def _set_position(self, part: str) -> str:
         return f"`jlogtool mirror positions set {self._url} SINK {part}"

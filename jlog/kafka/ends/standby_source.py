@@ -16,7 +16,7 @@ from jlog.flow.journals import about_part
 from jlog.flow.options import nothing
 from jlog.flow.stop import Stop
 from jlog.kafka.client.background import let_go
-from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.cluster import Cluster, Topic, check_same
 from jlog.kafka.client.errors import (
     OFFSET_GONE,
     TIMED_OUT,
@@ -118,11 +118,13 @@ class StandbySource:
 
     def _go_on(self, topic: Topic, partition: int, stored: Mapping[str, Any], first: int, end: int) -> None:
         """Goes on where the standby has come to in this partition. Raises TopicChanged where that place is gone."""
-        if stored["topic_id"] != topic.id:
-            raise TopicChanged(f"{self._where()} was deleted and created again: this standby cannot go on. Create a new one")
+        self._check_id(topic, stored["topic_id"])
         self._parts[partition] = part = Part.of(topic, stored, int(stored["offset"]), first)
         if part.offset > end:
             raise self._lost_tail(partition, end)
+
+    def _check_id(self, topic: Topic | None, topic_id: str) -> Topic:
+        return check_same(self._where(), topic, topic_id, "This standby ends, and keeps what it has. Create a new one")
 
     def _where(self) -> str:
         return f"kafka://{self.settings.servers}/{self._name}"
@@ -306,8 +308,7 @@ class StandbySource:
 
     def _check_is(self, found: Topic | None) -> None:
         assert self._topic is not None
-        if found is None or found.id != self._topic.id:
-            raise TopicChanged(f"{self._where()} was deleted: this standby ends, and keeps what it has")
+        found = self._check_id(found, self._topic.id)
         if found.partitions > self._topic.partitions:
             text = f"{self._topic.name} has {found.partitions} partitions now, and had {self._topic.partitions}"
             raise UnsettledBrokers(text)  # all of them are read from here on

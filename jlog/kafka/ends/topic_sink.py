@@ -13,8 +13,8 @@ from jlog.flow.records import Headers, RecordLike
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.clients import AnyProducer, road
-from jlog.kafka.client.cluster import Cluster, Topic, without_leader
-from jlog.kafka.client.errors import TopicChanged, UnsettledBrokers
+from jlog.kafka.client.cluster import Cluster, Topic, check_same, without_leader
+from jlog.kafka.client.errors import UnsettledBrokers
 from jlog.kafka.client.rules import Rules
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import check_prefix, ensure_table, read_table
@@ -115,7 +115,7 @@ class TopicSink:
         if self.cluster.find(self.table) is None:
             check_prefix(self.cluster, self.table)
         elif not forget and self.cluster.find(self.name) is None:
-            raise self._deleted()
+            self._check_id(None, "")
         topic, _ = self.cluster.ensure(self.name, replication_factor=self.replication_factor, **self._making)
         if self._partition is not None:
             topic.check_has(self._partition)
@@ -124,12 +124,10 @@ class TopicSink:
         return [topic, self._table]
 
     def _check_same(self, source_positions: SourcePosition, topic: Topic) -> None:
-        sink = source_positions.get(SINK, {})
-        if sink.get("topic_id", topic.id) != topic.id:
-            raise TopicChanged(
-                f"kafka://{self.settings.servers}/{self.name} was deleted and created again since the last transaction: what "
-                f"was moved is not in it. {_SET_POSITION}"
-            )
+        self._check_id(topic, source_positions.get(SINK, {}).get("topic_id", topic.id))
+
+    def _check_id(self, topic: Topic | None, topic_id: str) -> Topic:
+        return check_same(self.where, topic, topic_id, f"What was moved is not in it. {_SET_POSITION}")
 
     def _check_all_known(self, source_positions: SourcePosition, topic: Topic) -> None:
         """Raises Unsettled where a broker does not know all partitions yet: keys would go back to where they were."""
@@ -227,9 +225,7 @@ class TopicSink:
     def _check_is(self, found: Topic | None) -> None:
         """Raises TopicChanged where the topic is not the one to which records went."""
         assert self._topic is not None
-        if found is None:
-            raise self._deleted()
-        self._check_same({SINK: {"topic_id": self._topic.id}}, found)
+        found = self._check_id(found, self._topic.id)
         if found.partitions > self._topic.partitions:  # a broker may not have heard of them yet
             # The open transaction is void: its keys may have gone to partitions by either count.
             where = f"kafka://{self.settings.servers}/{self.name}"
@@ -240,16 +236,9 @@ class TopicSink:
 
     def _check_table(self, found: Topic | None) -> None:
         assert self._table is not None
-        if found is None or found.id != self._table.id:
-            raise TopicChanged(
-                f"kafka://{self.settings.servers}/{self.table}, where this mirror stores its position, was deleted. The next "
-                "start goes on at its subscriber's position; `jlogtool mirror verify` compares what was moved"
-            )
-
-    def _deleted(self) -> TopicChanged:
-        return TopicChanged(
-            f"kafka://{self.settings.servers}/{self.name} was deleted, with all that was moved to it. {_SET_POSITION}"
-        )
+        where = f"kafka://{self.settings.servers}/{self.table}, where this mirror stores its position,"
+        after = "The next start goes on at its subscriber's position; `jlogtool mirror verify` compares what was moved"
+        check_same(where, found, self._table.id, after)
 
     def abort(self) -> bool:
         return self._transactions.abort()

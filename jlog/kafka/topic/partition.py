@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jlog.errors import CheckpointNotFound, JournalClosed, PositionLost
-from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.cluster import Cluster, Topic, check_same
 from jlog.kafka.client.errors import TopicChanged
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.table import ensure_table, read_table, write_row
@@ -19,6 +19,7 @@ from jlog.positions.names import Start, check_name, resolved, timestamp_us_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+ANEW = "Open it again, and set its subscribers (`jlogtool subscriber set`)"
 
 
 class Checkpoint(NamedTuple):
@@ -62,17 +63,10 @@ class Partition:
 
     def check_same(self) -> None:
         """Raises TopicChanged where the topic was deleted, or created again."""
-        found = self.cluster.find(self.name)
-        if found is None:
-            raise TopicChanged(f"{self.url} was deleted")
-        if found.id != self.topic.id:
-            raise self.changed()
+        check_same(self.url, self.cluster.find(self.name), self.topic.id, ANEW)
 
     def changed(self) -> TopicChanged:
-        return TopicChanged(
-            f"{self.url} was deleted and created again: a position in the old topic means nothing in the new one; open it "
-            f"again, and set its subscribers (`jlogtool subscriber set`)"
-        )
+        return TopicChanged.created_again(self.url, ANEW)
 
     # --- Positions --------------------------------------------------------------------------------------------------
 
