@@ -33,7 +33,8 @@ class Guard:
 
     So no page of elsewhere reads a journal or changes one through the user's browser, also not under a host name that its owner
     has made lead here. hosts: None for any name, which needs a token. origin: the address of a proxy before this server, as
-    browsers see it, such as https://journals.example.org. token: None for a console that asks for none.
+    browsers see it, such as https://journals.example.org; then only its pages may change something. token: None for a console
+    that asks for none.
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] | None, token: str | None, origin: str | None = None) -> None:
@@ -74,8 +75,9 @@ class Guard:
             return False
         if origin is None:  # every browser sends one with a form
             return request.method in ("GET", "HEAD")
-        # A proxy may hand on its own name as the host, or that of this server.
-        return origin == self._origin or (origin.partition("://")[2] == host and not is_public)
+        if self._origin is not None:  # a proxy may hand on its own name as the host, or that of this server
+            return origin == self._origin
+        return origin.partition("://")[2] == host
 
     def _has_token(self, request: Request) -> bool:
         if self._token is None:
