@@ -56,7 +56,7 @@ def answers(statement: str, sources: Mapping[str, list[str]], parse: str | None)
     """Yields {"columns", "rows", "more", "damage"} with texts."""
     import duckdb
 
-    from jlog.query.duckdb_sql import execute
+    from jlog.query.duckdb_sql import execute, reason_of
 
     os.chdir("/")  # a name that DuckDB takes for a file is not a file of the console's working directory
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -82,7 +82,7 @@ def answers(statement: str, sources: Mapping[str, list[str]], parse: str | None)
         except duckdb.CatalogException as error:
             raise ValueError(f"{error}{_several(sources)}") from None
         except duckdb.Error as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(reason_of(error)) from None
         yield {"columns": columns, "rows": rows, "more": more, "damage": len(set(damage))}
 
 

@@ -104,6 +104,11 @@ def execute(
     return execute(connection, statement, scans, narrowed=False)  # it names a column that it does not need
 
 
+def reason_of(error: duckdb.Error) -> str:
+    """Returns the error's text, without the traceback that pyarrow adds where reading a scan has failed."""
+    return str(error).partition(". Detail: Python exception: ")[0]
+
+
 @dataclass(frozen=True)
 class Need:
     """The part of one scan that a statement needs. columns: None for all."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta, timezone
 
 import pyarrow
 import pyarrow.compute as compute
 
 from jlog._core.records.json import Texts, json_columns, json_items, json_members
+from jlog.system.clock import EPOCH
 
 PREFIX = "json_"  # before a field's name that is empty, or that another column has
 KEY = b"jlog.key"  # in a field's metadata: its name in the values, where its column has another one
@@ -18,7 +19,10 @@ ANY_FIELDS = pyarrow.map_(pyarrow.string(), pyarrow.string())  # of names and va
 # Type, nullability and metadata of a column whose texts are those of numbers.
 DIGITS = pyarrow.string(), True, {b"jlog.digits": b""}
 
-NANOSECOND_YEARS = range(1678, 2262)  # that 64 bits of nanoseconds hold whole
+DIGITS_OF = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # of a second, in each unit of a timestamp
+# Python drops digits after the sixth, and its version 3.10 takes three or six alone.
+_FRACTION = re.compile(r"(\d{4}-\d\d-\d\d.\d\d:\d\d:\d\d)[.,]([0-9]+)", re.ASCII)
+_UTC = re.compile(r"[Zz]\Z")
 
 Column = tuple[bytearray, "bytearray | None", bytearray]
 
@@ -141,22 +145,32 @@ def _fitted(array: pyarrow.Array, given: pyarrow.DataType) -> pyarrow.Array:
         fits = compute.and_(compute.greater_equal(array, low), compute.less(array, high))
         return compute.if_else(fits, array, pyarrow.scalar(None, array.type)).cast(given)
     if types.is_floating(given):
-        return array.cast(given, safe=False)
+        narrow = array.cast(given, safe=False)
+        fits = compute.or_(compute.is_finite(narrow.cast(array.type)), compute.invert(compute.is_finite(array)))
+        return compute.if_else(fits, narrow, pyarrow.scalar(None, given))
     if types.is_timestamp(given):
-        return pyarrow.array([_as_time(text, given) for text in array.to_pylist()], given)
+        return pyarrow.array([_as_time(text, given) for text in array.to_pylist()], pyarrow.int64()).cast(given)
     if types.is_date(given):
         return pyarrow.array([_as_date(text) for text in array.to_pylist()], given)
     return pyarrow.array(array.to_pylist(), given)
 
 
-def _as_time(text: str | None, given: pyarrow.DataType) -> datetime | None:
+def _as_time(text: str | None, given: pyarrow.TimestampType) -> int | None:
+    """Returns the time in the type's unit, without the digits that are finer."""
+    if text is None:
+        return None
+    fraction = _FRACTION.match(text)
     try:
-        found = None if text is None else datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
+        found = datetime.fromisoformat(_UTC.sub("+00:00", text if fraction is None else fraction[1] + text[fraction.end() :]))
     except ValueError:
         return None
-    if found is None or (found.tzinfo is None) != (given.tz is None):
+    if (found.tzinfo is None) != (given.tz is None):
         return None
-    return found if given.unit != "ns" or found.year in NANOSECOND_YEARS else None
+    digits = DIGITS_OF[given.unit]
+    since = found.replace(tzinfo=timezone.utc) - EPOCH - (found.utcoffset() or timedelta())
+    fine = (fraction[2] if fraction else f"{since.microseconds:06}").ljust(digits, "0")[:digits]
+    ticks = (since.days * 86_400 + since.seconds) * 10**digits + int(fine or 0)
+    return ticks if -(1 << 63) <= ticks < 1 << 63 else None
 
 
 def _as_date(text: str | None) -> date | None:

@@ -28,6 +28,7 @@ struct jlog_json_field {
     enum jlog_json_type type;
     uint8_t *validity, *data;                            /* bits that are 0, and values or the bytes of all texts */
     int32_t *offsets;                                    /* of texts; NULL for the other types */
+    size_t room;                                         /* in bytes, for the texts */
     struct jlog_json_token found;
 };
 
@@ -136,23 +137,35 @@ static inline void jlog_json_store(struct jlog_json_field *field, size_t row, lo
         field->validity[row / 8] |= (uint8_t)(1 << row % 8);
 }
 
-/* Reads the values at `offsets`, `count` of them, each an object; any other one has no member. */
-static inline void jlog_json_columns(struct jlog_json_field *fields, size_t field_count, const uint8_t *data,
-                                     const int32_t *offsets, size_t count, uint8_t *scratch, locale_t c_locale)
+/* How many bytes the texts of a column need for row `row` too, before it is stored; a text with escapes may be shorter. */
+static inline size_t jlog_json_need(const struct jlog_json_field *field, size_t row)
 {
-    /* Where all of them together are UTF-8, each one is that begins and ends with an ASCII character, as objects do. */
-    const int is_text = jlog_utf8_valid(data + offsets[0], (size_t)(offsets[count] - offsets[0]));
+    const int is_empty = field->offsets == NULL || field->found.kind == JLOG_TOKEN_ABSENT;
 
-    for (size_t row = 0; row < count; row++) {
+    return is_empty ? 0 : (size_t)field->offsets[row] + field->found.bytes;
+}
+
+/* Reads the values at `offsets`, from row `row` to `count`, each an object; any other one has no member. Returns the row at which
+ * a column has too little room, or `count`. is_text: all values together are UTF-8. Then each one is that begins and ends with
+ * an ASCII character, as objects do. */
+static inline size_t jlog_json_columns(struct jlog_json_field *fields, size_t field_count, const uint8_t *data,
+                                       const int32_t *offsets, size_t row, size_t count, int is_text, uint8_t *scratch,
+                                       locale_t c_locale)
+{
+    for (; row < count; row++) {
         const uint8_t *const at = data + offsets[row], *const end = data + offsets[row + 1];
 
         if (!jlog_json_object(fields, field_count, at, end, scratch) ||
             !(is_text || jlog_utf8_valid(at, (size_t)(end - at))))
             for (size_t i = 0; i < field_count; i++)
                 fields[i].found.kind = JLOG_TOKEN_ABSENT;
-        for (size_t i = 0; i < field_count; i++)
+        for (size_t i = 0; i < field_count; i++) {
+            if (jlog_json_need(&fields[i], row) > fields[i].room)
+                return row;
             jlog_json_store(&fields[i], row, c_locale);
+        }
     }
+    return count;
 }
 
 /* Puts the items of arrays into the rows of one column, those of an array after each other: the items of row i of `count` are

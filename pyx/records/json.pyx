@@ -38,6 +38,7 @@ cdef extern from "records/json.h" nogil:
         uint8_t *validity
         uint8_t *data
         int32_t *offsets
+        size_t room
 
     const uint8_t *jlog_json_space(const uint8_t *at, const uint8_t *end)
     const uint8_t *jlog_json_key(const uint8_t *at, const uint8_t *end, jlog_json_token *key)
@@ -45,8 +46,9 @@ cdef extern from "records/json.h" nogil:
     size_t jlog_json_unescape(uint8_t *to, const jlog_json_token *token)
     bint jlog_utf8_valid(const uint8_t *text, size_t bytes)
     bint jlog_json_object(jlog_json_field *fields, size_t count, const uint8_t *at, const uint8_t *end, uint8_t *scratch)
-    void jlog_json_columns(jlog_json_field *fields, size_t field_count, const uint8_t *data, const int32_t *offsets,
-                           size_t count, uint8_t *scratch, locale_t c_locale)
+    size_t jlog_json_need(const jlog_json_field *field, size_t row)
+    size_t jlog_json_columns(jlog_json_field *fields, size_t field_count, const uint8_t *data, const int32_t *offsets,
+                             size_t row, size_t count, bint is_text, uint8_t *scratch, locale_t c_locale)
     void jlog_json_items(jlog_json_field *field, const uint8_t *data, const int32_t *offsets, size_t count, int32_t *starts,
                          locale_t c_locale)
 
@@ -84,21 +86,33 @@ cdef class Texts:
         PyBuffer_Release(&self._data)
         PyBuffer_Release(&self._offsets)
 
-    cdef Py_ssize_t bytes_of_text(self) noexcept:
+    cdef Py_ssize_t bytes_of_text(self) noexcept nogil:
         return self.places[self.count] - self.places[0]
 
 
-cdef tuple allocated(jlog_json_field *field, kind, Py_ssize_t rows, Py_ssize_t bytes_of_text):
-    """Returns (validity, offsets or None, data) of an empty column, and has the field point to it."""
+cdef tuple allocated(jlog_json_field *field, kind, Py_ssize_t rows, Py_ssize_t room):
+    """Returns (validity, offsets or None, data) of an empty column, and has the field point to it.
+
+    room: for texts, in bytes."""
     validity, offsets = bytearray((rows + 7) // 8), None
     field.type = TYPES[kind]
     if field.type >= JLOG_JSON_STRING:
-        offsets, data = bytearray((rows + 1) * sizeof(int32_t)), PyByteArray_FromStringAndSize(NULL, bytes_of_text)
-        field.offsets = <int32_t *> address(offsets)
+        offsets, data = bytearray((rows + 1) * sizeof(int32_t)), PyByteArray_FromStringAndSize(NULL, room)
+        field.offsets, field.room = <int32_t *> address(offsets), room
     else:
         data = bytearray(len(validity) if field.type == JLOG_JSON_BOOL else 8 * rows)
     field.validity, field.data = address(validity), address(data)
     return validity, offsets, data
+
+
+cdef int grow(jlog_json_field *field, tuple column, Py_ssize_t row) except -1:
+    """Gives a column of texts room for this row too, which has been found, and more for the next ones."""
+    cdef size_t need = jlog_json_need(field, row)
+    if need > field.room:
+        field.room = need + need // 2
+        PyByteArray_Resize(column[2], field.room)
+        field.data = address(column[2])
+    return 0
 
 
 cdef int shorten(jlog_json_field *field, tuple column, Py_ssize_t rows) except -1:
@@ -113,8 +127,9 @@ def json_columns(Texts texts not None, fields not None):
 
     fields: names and types, as TYPES has them.
     """
-    cdef Py_ssize_t i, width = len(fields)
+    cdef Py_ssize_t i, row = 0, width = len(fields)
     cdef bytes name
+    cdef bint is_text
     names = [name_of.encode() for name_of, _ in fields]
     scratch = bytearray(6 * max(map(len, names), default=0) + 1)  # for names with escapes
     cdef uint8_t *name_room = address(scratch)
@@ -123,12 +138,21 @@ def json_columns(Texts texts not None, fields not None):
         raise MemoryError
     try:
         found = []
+        # The texts of all columns together are no longer than the values.
+        room = texts.bytes_of_text() // max(sum([TYPES[kind] >= JLOG_JSON_STRING for _, kind in fields]), 1)
         for i in range(width):
             name = names[i]
             wanted[i].name, wanted[i].name_bytes = name, len(name)
-            found.append(allocated(&wanted[i], fields[i][1], texts.count, texts.bytes_of_text()))
+            found.append(allocated(&wanted[i], fields[i][1], texts.count, room))
         with nogil:
-            jlog_json_columns(wanted, width, texts.data, texts.places, texts.count, name_room, _c_locale)
+            is_text = jlog_utf8_valid(texts.data + texts.places[0], texts.bytes_of_text())
+        while row < texts.count:
+            with nogil:
+                row = jlog_json_columns(wanted, width, texts.data, texts.places, row, texts.count, is_text, name_room,
+                                        _c_locale)
+            if row < texts.count:
+                for i in range(width):
+                    grow(&wanted[i], found[i], row)
         for i in range(width):
             shorten(&wanted[i], found[i], texts.count)
         return found

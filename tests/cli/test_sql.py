@@ -70,6 +70,14 @@ def test_a_terminal_has_a_line_for_each_row(app: Path) -> None:
     assert "columns are left out: " in lines[4]
 
 
+def test_a_record_that_cannot_be_text_is_an_error_of_one_sentence(tmp_path: Path) -> None:
+    with jlog.Writer(tmp_path / "j") as writer:
+        writer.append(b"\xff")
+    result = run("sql", "--parse", "json", "--text", "FROM j", f"j={tmp_path / 'j'}")
+    assert result.code == 1
+    assert result.err.endswith("leave text=True out\n")
+
+
 def test_a_statement_that_is_not_utf_8_is_an_error_of_one_line(app: Path) -> None:
     result = run("sql", os.fsdecode(b"SELECT '\xff'"), f"app={app}")
     assert result.code == 2

@@ -195,6 +195,8 @@ def _told() -> Iterator[None]:
     """Turns DuckDB's errors into those of this program: one of the statement is one of usage."""
     import duckdb
 
+    from jlog.query.duckdb_sql import reason_of
+
     try:
         yield
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
@@ -202,7 +204,7 @@ def _told() -> Iterator[None]:
     except ValueError as error:  # of the statement's text
         raise click.UsageError(str(error)) from None
     except duckdb.Error as error:
-        raise JournalError(str(error)) from None
+        raise JournalError(reason_of(error)) from None
 
 
 @contextmanager
