@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -12,6 +13,7 @@ from wsgiref.simple_server import WSGIServer
 
 from jlog import Journal, Stats, SubscriberStats
 from jlog.errors import JournalError
+from jlog.positions.log_place import PLACE
 from jlog.positions.position_files import SharedWork
 from jlog.system.filesystem import EMPTY
 
@@ -83,6 +85,11 @@ WORK_COUNTERS: dict[str, tuple[str, Callable[[SharedWork], float]]] = {
     "jlog_work_deaths": ("Failures that were the death of a worker.", lambda at: at.deaths),
 }
 
+LOG_FILE_COUNTERS = {
+    "files_left_out": ("jlog_follow_files_left_out", "Files beside a followed log that were left out."),
+    "lines_cut": ("jlog_follow_lines_cut", "Lines of a followed log that were too long."),
+}
+
 
 class Collector(_Collector):
     """Looks at journals when Prometheus asks, and keeps nothing open in between. A journal that cannot be read has jlog_up 0,
@@ -115,6 +122,7 @@ class Collector(_Collector):
                 _add(families, GaugeMetricFamily, "jlog_up", "1 when it can be read.", found is not None, journal=name)
                 if found is not None:
                     _add_journal(families, name, found)
+                    _add_log_files(families, self._journals[path], name)
         yield from families.values()
 
     def _look(self, path: str) -> Stats | None:
@@ -145,6 +153,18 @@ def _add_journal(families: dict[str, Family], journal: str, found: Stats) -> Non
                 _add(families, GaugeMetricFamily, name, text, gauge, journal=journal, subscriber=subscriber)
         if at.work is not None:
             _add_work(families, at.work, journal=journal, subscriber=subscriber)
+
+
+def _add_log_files(families: dict[str, Family], journal: Journal, name: str) -> None:
+    try:
+        state = journal.state()
+    except (JournalError, OSError):
+        return  # the rest was read
+    for key, place in state.items():
+        if key.startswith(PLACE):
+            labels = {"journal": name, "file": _label(os.fsdecode(key.removeprefix(PLACE)))}
+            for counter, (metric, text) in LOG_FILE_COUNTERS.items():
+                _add(families, CounterMetricFamily, metric, text, json.loads(place).get(counter, 0), **labels)
 
 
 def _add_work(families: dict[str, Family], work: SharedWork, **labels: str) -> None:

@@ -58,3 +58,11 @@ def console(journals: Path) -> Iterator[str]:
     """The address of a console of these journals, which changes nothing."""
     with serving(journals) as address:
         yield address
+
+
+@pytest.fixture
+def log(tmp_path: Path, journal: Path) -> Path:
+    jlog.Journal.create(journal)
+    directory = tmp_path / "log"
+    directory.mkdir(mode=0o755)
+    return directory / "app.log"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import threading
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -14,51 +13,20 @@ import pytest
 
 import jlog
 from behaviour.journals import values
-from cli.command import HUNG_SECONDS, run, start
-from jlog.cli.records import log_file
-from jlog.cli.records.log_file import LinePlace, LogFile
+from cli.command import HUNG_SECONDS, run
+from cli.shipping import LOGROTATE, add, later_than, shipping, texts, wait_for, wait_for_place
+from jlog.cli.records import growing_file, log_file
+from jlog.cli.records.log_file import LogFile
+from jlog.positions.log_place import LogPlace
 from jlog.storage.attaching import hold_as_follower
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     Step = Callable[[], list[bytes]]
 
-LOGROTATE = shutil.which("logrotate", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 WAYS = {"rename": "create", "copytruncate": "copytruncate", "dated": "create\ndateext\ndateformat -%Y%m%d-%s"}
-
-
-@pytest.fixture
-def log(tmp_path: Path, journal: Path) -> Path:
-    jlog.Journal.create(journal)
-    directory = tmp_path / "log"
-    directory.mkdir(mode=0o755)
-    return directory / "app.log"
-
-
-def wait_for(journal: Path, records: int) -> None:
-    """Waits until the journal has so many records."""
-    with jlog.Reader(journal) as reader:
-        for record in reader.follow(timeout=HUNG_SECONDS):
-            if record.sequence + 1 >= records:
-                return
-
-
-def wait_for_place(journal: Path) -> None:
-    moment = threading.Event()
-    while not jlog.Journal(journal).state():
-        moment.wait(0.01)
-
-
-@contextmanager
-def shipping(journal: Path, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs the command, and kills it in the end."""
-    with start("append", journal, "--follow", log, *options) as tool:
-        try:
-            yield tool
-        finally:
-            tool.kill()
 
 
 def write(log: Path, first: int, ends: bytes = b"\n") -> list[bytes]:
@@ -111,6 +79,40 @@ def test_every_line_comes_once_through_rotations_and_a_kill_before_each_step(
     assert values(journal) == expected
 
 
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "create",
+        "copytruncate",
+        "create\ncompress",
+        "create\ncompress\ndelaycompress",
+        "copytruncate\ncompress\ndelaycompress",
+        "create\ndateext\ndateformat -%Y%m%d-%s",
+        "nocreate\nextension .log",
+        "create\nolddir old\ncreateolddir",
+        "copytruncate\nolddir old\ncreateolddir",
+    ],
+)
+def test_each_line_comes_once_in_each_mode_of_logrotate_while_it_runs(journal: Path, log: Path, mode: str) -> None:
+    if LOGROTATE is None:
+        pytest.skip("needs logrotate: apt-get install logrotate")
+    (log.parent / "old").mkdir()
+    config = log.parent.parent / "logrotate.conf"
+    config.write_text(f'"{log}" {{\nrotate 3\n{mode}\n}}\n')
+    config.chmod(0o644)
+    with shipping(journal, log) as tool:
+        for number in range(5):
+            add(log, f"{number}\n{number}, more\n")
+            wait_for(journal, 2 * number + 2)
+            later_than(log)
+            subprocess.run([LOGROTATE, "-f", "-s", f"{config}.state", config], check=True, capture_output=True)
+        tool.terminate()
+        assert tool.wait(HUNG_SECONDS) == 0
+        told = tool.stderr.read().decode()
+    assert texts(journal) == [line for number in range(5) for line in (f"{number}", f"{number}, more")]
+    assert "left out" not in told
+
+
 def test_a_file_that_was_deleted_and_created_is_read_from_its_beginning(journal: Path, log: Path) -> None:
     expected = write(log, 0)
     with shipping(journal, log):
@@ -158,7 +160,7 @@ def drained(file: LogFile) -> list[bytes]:
 
 def test_rotations_while_an_old_file_is_read_leave_out_no_file(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_file, "QUIET_SECONDS", 0)
-    monkeypatch.setattr(log_file, "PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(growing_file, "PIECE_BYTES", 1 << 10)
     written: list[bytes] = []
 
     def rotate_to(number: int) -> None:
@@ -183,7 +185,7 @@ def test_rotations_while_an_old_file_is_read_leave_out_no_file(log: Path, monkey
     file.close()
     for number in (3, 4, 5):
         rotate_to(number)
-    file = LogFile(str(log), file._place, print)
+    file = LogFile(str(log), file._series.place(), print)
     begun = file.next()
     assert begun is not None
     found += begun.values
@@ -201,28 +203,27 @@ def put(log: Path, name: str, changed: int) -> list[bytes]:
     return lines
 
 
-def resumed(log: Path, place: LinePlace) -> list[bytes]:
-    file = LogFile(str(log), LinePlace.from_bytes(place.to_bytes()), print)
+def resumed(log: Path, place: LogPlace) -> list[bytes]:
+    file = LogFile(str(log), LogPlace.from_bytes(place.to_bytes()), print)
     found = drained(file)
     file.close()
     return found
 
 
-def begun(log: Path) -> LinePlace:
+def begun(log: Path) -> LogPlace:
     """The place that is stored before the first line."""
     file = LogFile(str(log), None, print)
     first = file.next()
     file.close()
     assert first is not None
-    assert first.after.offset == 0
+    assert first.after.files[-1].offset == 0
     return first.after
 
 
 def copytruncate(log: Path) -> None:
-    for number in (1, 0):
-        name = log.with_name(f"{log.name}.{number}") if number else log
-        if name.exists():
-            shutil.copy(name, log.with_name(f"{log.name}.{number + 1}"))
+    if log.with_name(f"{log.name}.1").exists():
+        log.with_name(f"{log.name}.1").rename(f"{log}.2")
+    shutil.copy(log, f"{log}.1")
     os.truncate(log, 0)
 
 
@@ -245,7 +246,7 @@ def test_files_of_one_time_of_change_have_the_order_of_their_names(
     place = begun(log)
     log.rename(log.with_name(names[0]))
     for number, name in enumerate(names[1:], 1):
-        lines += put(log, name, 1_000 + step * number)
+        lines += put(log, name, 1_100 + step * number)
     assert resumed(log, place) == lines
 
 
@@ -280,7 +281,7 @@ def test_what_was_rotated_after_a_file_that_is_compressed_now_is_read(log: Path,
     write(log, 0)
     file = LogFile(str(log), None, print)
     assert len(drained(file)) == 10
-    place = file._place
+    place = file._series.place()
     file.close()
     log.unlink()
     expected = write(log, 10)
@@ -319,12 +320,12 @@ def test_the_file_behind_a_symbolic_link_is_read_through_its_rotations(
     assert resumed(link, place) == expected[10:]
 
 
-def read_so_far(log: Path, path: Path | None = None) -> tuple[LinePlace, list[bytes]]:
+def read_so_far(log: Path, path: Path | None = None) -> tuple[LogPlace, list[bytes]]:
     lines = write(log, 0)
     file = LogFile(str(path or log), None, print)
     assert drained(file) == lines
     file.close()
-    return file._place, lines
+    return file._series.place(), lines
 
 
 @pytest.mark.parametrize("reads", range(1, 9))

@@ -17,16 +17,18 @@ from jlog.cli.arguments.journal_options import complete_retention, journal_optio
 from jlog.cli.arguments.parameters import PATH, checked, journal_or_topic_argument, refuse_beside
 from jlog.cli.arguments.topics import making_options, take_making
 from jlog.cli.exits import exit_code_of
+from jlog.cli.records.follow_options import Following, Labels, follow_options, label_options
 from jlog.cli.records.framing import SPLITTERS, chunks
 from jlog.cli.records.jsonl import split_jsonl
 from jlog.cli.records.line_times import LineTimes, time_options
-from jlog.cli.records.log_file import LinePlace, LogFile
+from jlog.cli.records.log_file import LogFile
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.output import complain, json_option, print_json, tell_at_terminal
 from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import JournalError
 from jlog.flow.records import RecordColumns
 from jlog.flow.stop import SLICE_SECONDS, Stop
+from jlog.positions.log_place import PLACE, LogPlace
 from jlog.storage.attaching import hold_as_follower
 from jlog.urls import Place
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 STDIN = "-"
-PLACE = b"jlog.follow:"  # before the file's path: the key of its place in the journal's state
 
 
 @click.command()
@@ -58,7 +59,9 @@ PLACE = b"jlog.follow:"  # before the file's path: the key of its place in the j
     "little-endian 4-byte number before it says.",
 )
 @click.option("--follow", is_flag=True, help="Go on with the lines that are written to FILE, also after it is rotated.")
+@follow_options
 @time_options
+@label_options
 @journal_options
 @making_options
 @json_option
@@ -68,7 +71,9 @@ def append(
     format_name: str,
     framing: str,
     follow: bool,
+    following: Following,
     times: LineTimes | None,
+    labels: Labels,
     options: dict[str, Any],
     as_json: bool,
     **making: Any,
@@ -89,7 +94,8 @@ def append(
 
     With `--follow` it ships the log FILE, from its beginning, until SIGTERM or Ctrl-C. The place in FILE is stored in
     JOURNAL together with the records, so that after a kill it goes on exactly there, also if FILE was rotated
-    meanwhile: by renaming, by copytruncate, or by deleting it.
+    meanwhile: by renaming, by copytruncate, or by deleting it. A rotated file is followed too, as long as it may grow.
+    Each file that is left out, and each line that is cut, has a line on stderr.
 
     With `--time-format`, `--time-regex` or `--time-field` a record has the time that its line has, in this machine's zone
     where the line has no offset. A line without a time, as in a stack trace, is kept with that of the line before it.
@@ -100,6 +106,7 @@ def append(
       jlogtool append /var/lib/events < events.log
       jlogtool append /var/lib/web --follow /var/log/nginx/access.log \\
           --time-regex '.*\\[([^]]*)' --time-format '%d/%b/%Y:%H:%M:%S %z'
+      jlogtool append /var/lib/web --follow /var/log/nginx/error.log --header file={file}
       journalctl -f -o json | jlogtool append /var/lib/events
       jlogtool append --framing length32 /var/lib/images < images.bin
       jlogtool dump --json /tmp/a | jlogtool append --format jsonl /tmp/b
@@ -107,7 +114,9 @@ def append(
     """
     options |= take_making(making, journal.is_topic)
     if format_name == "jsonl":
-        refuse_beside("--format jsonl", "framing", "follow", "time_format", "time_regex", "time_field")
+        refuse_beside("--format jsonl", "framing", "follow", "time_format", "time_regex", "time_field", "key", "header")
+    if following.options and not follow:
+        raise click.UsageError(f"{following.options[0]} needs --follow")
     if follow:
         refuse_beside("--follow", "framing")
         if len(files) != 1 or files[0] == STDIN:
@@ -115,7 +124,7 @@ def append(
         if journal.is_topic:
             raise click.UsageError("--follow stores its place in a journal; `jlogtool mirror to-kafka` takes it on from there")
         with _opened_writer(journal, options) as writer:
-            first, records = _follow(writer, os.path.abspath(files[0]), times)
+            first, records = _follow(writer, os.path.abspath(files[0]), following, times, labels)
         if as_json:
             print_json({"first_sequence": first, "records": records})
         return
@@ -133,7 +142,7 @@ def append(
                 if os.isatty(fd):
                     tell_at_terminal("reads lines from the terminal; Ctrl-D ends")
                 for found in split(_counted(chunks(fd, name), advance), name):
-                    at = _extend(writer, found, records, times)
+                    at = _extend(writer, found, records, times, labels, name)
                     first = first if records else at
                     records += len(found)
         writer.flush()
@@ -141,16 +150,18 @@ def append(
         print_json({"first_sequence": first, "records": records})
 
 
-def _follow(writer: jlog.WriterProtocol, path: str, times: LineTimes | None) -> tuple[int | None, int]:
+def _follow(
+    writer: jlog.WriterProtocol, path: str, following: Following, times: LineTimes | None, labels: Labels
+) -> tuple[int | None, int]:
     """Appends the lines of the file, each batch in one write with the place after it, until a signal. Returns the first
     sequence and how many."""
     key = PLACE + os.fsencode(path)
     alone = hold_as_follower(writer.path, key)
     stored = jlog.Journal(writer.path).state().get(key)
-    place = None if stored is None else LinePlace.from_bytes(stored)
+    place = None if stored is None else LogPlace.from_bytes(stored)
     if times is not None and place is not None:
         times.last_us = place.time_us
-    file = LogFile(path, place, complain)
+    file = LogFile(path, place, complain, rotated_seconds=following.rotated_seconds, long_lines=following.long_lines)
     if place is None and not os.path.exists(path):
         complain(f"{path} does not exist yet; waiting for it")
     stop = Stop()
@@ -163,20 +174,27 @@ def _follow(writer: jlog.WriterProtocol, path: str, times: LineTimes | None) -> 
                 continue
             found = None if times is None else times.of(lines.values)
             after = replace(lines.after, time_us=None if times is None else times.last_us)
-            at = writer.extend(lines.values, None, None, found, {key: after.to_bytes()})
+            keys, headers = labels.of(path, len(lines.values))
+            at = writer.extend(lines.values, keys, headers, found, {key: after.to_bytes()})
             first = at if first is None and lines.values else first
             records += len(lines.values)
     return first, records
 
 
 def _extend(
-    writer: jlog.WriterProtocol, found: list[bytes] | RecordColumns, before: int, times: LineTimes | None
+    writer: jlog.WriterProtocol,
+    found: list[bytes] | RecordColumns,
+    before: int,
+    times: LineTimes | None,
+    labels: Labels,
+    file: str,
 ) -> int | None:
     """Appends all records or none. If that fails, a line says how many of the input are in the journal: those before."""
     try:
         if isinstance(found, RecordColumns):
             return writer.extend(found.values, found.keys, found.headers, found.timestamps_us)
-        return writer.extend(found, timestamps_us=None if times is None else times.of(found))
+        keys, headers = labels.of(file, len(found))
+        return writer.extend(found, keys, headers, timestamps_us=None if times is None else times.of(found))
     except (OSError, JournalError) as error:
         complain(error)
         complain(f"{before:,} records of the input were appended before the error")
