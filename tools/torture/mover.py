@@ -137,6 +137,8 @@ def _reject_and_restore(work: Path, chance: Random) -> None:
         elif backups:
             shutil.rmtree(path)
             shutil.copytree(chance.choice(backups), path)
+    if not rejected:
+        return  # the first dead letter creates their journal
     with jlog.Reader(dead) as reader:
         missing = rejected.difference(reader.values())
     if missing:
