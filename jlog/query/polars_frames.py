@@ -18,6 +18,7 @@ except ImportError as error:
 
 _OPERATORS = {"Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "Eq": "="}
 _CLOSED = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
+_MEANINGFUL = re.compile(r"[][\\.+*?(){}|^$]")  # the characters to which Rust's regex gives a meaning outside of its classes
 _VIEWS = {"z": "vz", "u": "vu"}  # as Polars holds them itself, so that nothing is copied
 
 
@@ -111,7 +112,7 @@ def _needle(pattern: str | bytes | None, test: str | dict[str, Any]) -> str | by
         return pattern
     if not isinstance(test, dict) or not isinstance(pattern, str):
         raise ValueError("not a test of text")
-    if not test["Contains"]["literal"] and pattern != re.escape(pattern):  # Rust's regex gives no other character a meaning
+    if not test["Contains"]["literal"] and _MEANINGFUL.search(pattern):
         raise ValueError("a regular expression")
     return pattern
 

@@ -28,9 +28,9 @@ def parse_header(text: str) -> tuple[str, re.Pattern[bytes]]:
     return name, parse_pattern(os.fsencode(pattern))
 
 
-# A pattern matches the text between these as it is written, unless it has one of the others.
-_ONE_PLACE = re.compile(rb"[.^$]|\\[^0-9A-Za-z_]")
-_SEVERAL_WAYS = re.compile(rb"[][*+?{}()|\\]")
+# A pattern matches the text between places as it is written, a character after a backslash as that character, unless it has a
+# part that matches in several ways.
+_PART = re.compile(rb"(?P<place>[.^$])|(?P<several>[][*+?{}()|]|\\(?:[0-9A-Za-z_]|\Z))|\\?(?P<character>.)", re.DOTALL)
 
 HEADER = Parsed("NAME=REGEX", parse_header)
 
@@ -57,8 +57,15 @@ class Match:
         """Bytes that the value of each wanted record has; None where no such bytes are known."""
         if self.value is None or not self.wanted or self.value.flags & re.IGNORECASE:
             return None
-        pieces = _ONE_PLACE.split(self.value.pattern)
-        return None if any(map(_SEVERAL_WAYS.search, pieces)) else max(pieces, key=len) or None
+        pieces = [bytearray()]
+        for part in _PART.finditer(self.value.pattern):
+            if part["several"] is not None:
+                return None
+            if part["place"] is not None:
+                pieces.append(bytearray())
+            else:
+                pieces[-1] += part["character"]
+        return bytes(max(pieces, key=len)) or None
 
     def _finds_all(self, record: RecordProtocol) -> bool:
         return (
