@@ -314,6 +314,27 @@ def test_a_range_that_is_pushed_down_is_all_that_is_read(load: Load, journal: Pa
 
 
 @pytest.mark.usefixtures("_filters")
+@pytest.mark.parametrize("archived", [False, True])
+def test_what_is_before_a_time_is_all_that_is_read(load: Load, tmp_path: Path, archived: bool) -> None:
+    """Some of the later records have early times, which their blocks state."""
+    path, archive = tmp_path / "orders", (tmp_path / "archive").as_uri()
+    begin = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+    early = {*range(20), 700}
+    with jlog.Writer(path, **SMALL, retention=jlog.Retention(archive=archive, max_bytes=1)) as writer:
+        for number in range(1000):
+            time = begin + timedelta(seconds=number % 20 if number in early else 1000 + number)
+            writer.append(value_of(number), timestamp=time)
+        writer.roll()
+    if archived:
+        jlog.Journal(path).clean()
+    wanted = f"timestamp < '{(begin + timedelta(seconds=900)).isoformat()}'"
+    source = archive + "/" + jlog.Journal(path).uuid if archived else path
+    found = load(source, pushdown="true", maxRecordsPerPartition=10).where(wanted)
+    assert sequences(found) == sorted(early)
+    assert found.rdd.getNumPartitions() < 20
+
+
+@pytest.mark.usefixtures("_filters")
 def test_spark_keeps_the_filters_of_another_query(load: Load, journal: Path) -> None:
     """This is why filters are pushed down only on request. Once Spark is mended, the option is not needed."""
     frame = load(journal, pushdown="true")

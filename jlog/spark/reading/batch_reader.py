@@ -42,21 +42,20 @@ class BatchReader(DataSourceReader):
             check_names(bounds, sources)
         pieces: list[RangePiece] = []
         for source in sources.values():
-            wanted = self._range_of(source)
-            if wanted.start < wanted.end:
+            for wanted in self._ranges_of(source):
                 segments = wanted.segments()
                 if self._columns.are_known_without_reading and self._options.mode == FAILFAST:
                     wanted = without_reading(wanted, segments)
                 pieces += pieces_of(wanted, segments)
         return partitions_of(pieces, self._options)
 
-    def _range_of(self, source: SparkSource) -> Range:
+    def _ranges_of(self, source: SparkSource) -> list[Range]:
         options = self._options
         last = self._ends.find(source).durable if options.durable else source.next_sequence()
         end = source.find(bound_of(options.end, source.name, LATEST), last)
         start = source.find(bound_of(options.start, source.name, EARLIEST), last)
         start = source.retained_from(start, fail_on_data_loss=options.fail_on_data_loss)
-        return self._bounds.narrowed(Range(source, start, end))
+        return [wanted for wanted in self._bounds.narrowed(Range(source, start, end)) if wanted.start < wanted.end]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         for batch in read_partition(partition, self._columns, self._options):

@@ -10,7 +10,6 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from jlog.query.bounds import EVERYTHING, compared, one_of
 from jlog.spark.reading.columns import JOURNAL
 from jlog.spark.reading.plan import Range
-from jlog.system.clock import time_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -47,17 +46,17 @@ class FilterBounds:
         if column == "timestamp":
             self._time_column = known.attribute[0]
 
-    def narrowed(self, wanted: Range) -> Range:
-        """Narrows the range. An earlier record may have a later timestamp where writers give the timestamps: only the records
-        before the first one that is late enough can be left out."""
-        if self._journals is not None and wanted.source.name not in self._journals:
-            return replace(wanted, end=wanted.start)
+    def narrowed(self, wanted: Range) -> list[Range]:
+        """Returns the parts of the range in which all records within the bounds are, in order."""
+        if self._bounds.is_empty or (self._journals is not None and wanted.source.name not in self._journals):
+            return []
         first, last = self._bounds.sequences
         start, end = max(wanted.start, first), min(wanted.end, last + 1)
-        since = time_of(self._bounds.times_us[0]) if self._bounds.times_us[0] > 0 else None
-        if since is not None and start < end:
-            start = max(start, wanted.source.find(since, end))
-        return replace(wanted, start=start, end=max(start, end))
+        if start >= end or self._bounds.times_us == EVERYTHING.times_us:
+            return [replace(wanted, start=start, end=max(start, end))]
+        parts = wanted.source.time_ranges(self._bounds.times_us, start, end)
+        cut = [(max(start, begin), end if until is None else min(end, until)) for begin, until in parts]
+        return [replace(wanted, start=begin, end=until) for begin, until in cut if begin < until]
 
     def among(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         """Drops the records that are too early or too late, which need not go to Java."""

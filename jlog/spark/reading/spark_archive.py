@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from jlog.archive import Archive, ArchivedSegment
+from jlog.archive import Archive, ArchivedSegment, indexes
 from jlog.archive.manifest import gaps_between
 from jlog.archive.store import ArchiveFolder
 from jlog.errors import JournalNotFound
@@ -124,6 +124,11 @@ class SparkArchive:
             assert self._archive is not None
             return min(end, self._archive.find(bound))
         return self.first_sequence() if bound == EARLIEST else up_to(self.path, bound, end)
+
+    def time_ranges(self, times_us: tuple[int, int], start: int, end: int) -> list[tuple[int, int | None]]:
+        """Returns ranges of sequences from `start` to `end` outside of which no record has a time within these."""
+        assert self._archive is not None
+        return indexes.time_ranges(self._archive.folder, self._around(start, end), times_us)
 
     def segments_between(self, sequence: int, end: int) -> list[ArchivedSegment]:
         """Returns the segments from this sequence up to `end`, oldest first."""

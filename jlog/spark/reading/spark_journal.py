@@ -111,6 +111,11 @@ class SparkJournal:
                 return min(end, reader.position)
         return self.first_sequence() if bound == EARLIEST else up_to(self.path, bound, end)
 
+    def time_ranges(self, times_us: tuple[int, int], start: int, end: int) -> list[tuple[int, int | None]]:  # noqa: ARG002
+        """Returns ranges of sequences outside of which no record has a time within these, as Reader.time_ranges() does."""
+        with jlog.Reader(self.path, archive=self.archive) as reader:
+            return reader.time_ranges(times_us)
+
     def segments_between(self, sequence: int, end: int) -> list[Segment | ArchivedSegment]:
         """Lists the segments from this sequence up to `end`, oldest first."""
         live = segments_now(self.path, read_meta(self.path), sequence, end)
