@@ -190,7 +190,7 @@ class Journal:
 
     def find(self, time: datetime) -> int:
         """Returns the sequence of the first record at or after `time`, or the end where all records are earlier."""
-        return find_time(self._path, self._meta, timestamp_us_of(time))
+        return find_time(self._path, self._meta, timestamp_us_of(time), self._cursor())
 
     def state(self) -> dict[bytes, bytes]:
         """Returns the newest value of every key that Writer.extend(state=) has stored."""

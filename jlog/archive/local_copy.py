@@ -13,7 +13,7 @@ import stat
 import time
 import weakref
 from bisect import bisect_right
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import BoundsFile
@@ -196,7 +196,8 @@ class LocalCopy:
         if self._index is not None:
             self.fetch_whole()
         try:
-            return find_time(self.path, self.meta, timestamp_us)
+            with closing(Cursor(self.path, self.meta.uuid)) as cursor:
+                return find_time(self.path, self.meta, timestamp_us, cursor)
         except CorruptJournal as error:
             raise self.named(error) from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -20,7 +19,7 @@ from jlog.positions.position_files import CHECKPOINT
 from jlog.storage.meta import Meta
 from jlog.system.texts import reads_as_a_time
 
-TIME_MOST = (1 << 63) - 1  # no timestamp is later
+TIME_LEAST, TIME_MOST = -(1 << 63), (1 << 63) - 1  # of timestamps
 FIRST_AT_BYTES = 128 << 10  # an index leads to a block that is at most some 64 KiB before the record
 Range = tuple[int, int | None]  # first sequence, and exclusive end; None: the end of the journal
 
@@ -38,7 +37,7 @@ def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoin
     """Returns the sequence that `start` means, which may also be a time. Raises what find_sequence raises."""
     start = resolved(start)
     if isinstance(start, datetime):
-        return find_time(path, meta, timestamp_us_of(start), cursor.durable_only)
+        return find_time(path, meta, timestamp_us_of(start), cursor)
     return find_sequence(path, meta, cursor, start, checkpoints=checkpoints)
 
 
@@ -87,26 +86,25 @@ def outlives_its_records(path: str, meta: Meta, sequence: int, next_sequence: in
     return not end.live and not was_closed_here and sequence <= bounds.reservation_limit
 
 
-def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = False) -> int:
+def find_time(path: str, meta: Meta, timestamp_us: int, cursor: Cursor) -> int:
     """Returns the sequence of the first record at or after this time, or the end where all are earlier. The indexes' running
-    maximum finds the block, and the search goes on inside it."""
-    with closing(Cursor(path, meta.uuid, durable_only=durable_only)) as cursor:
-        while True:
-            first = cursor.first_sequence
-            try:
-                cursor.seek(_before(path, meta, cursor, timestamp_us))
-                return first_at(cursor, timestamp_us)
-            except (FileNotFoundError, PositionLost):
-                if cursor.first_sequence == first:
-                    raise  # else the segment has just been removed
+    maximum finds the block, and the search goes on inside it. It moves the cursor, which then holds that block."""
+    while True:
+        first = cursor.first_sequence
+        try:
+            cursor.seek(_before(path, meta, cursor, timestamp_us))
+            return first_at(cursor, timestamp_us)
+        except (FileNotFoundError, PositionLost):
+            if cursor.first_sequence == first:
+                raise  # else the segment has just been removed
 
 
 def first_at(cursor: Cursor, timestamp_us: int, end: int | None = None) -> int:
     """Returns the sequence of the first record from the position on that is not earlier, or that of the end without one."""
     while True:
-        batch = cursor.read(4096, FIRST_AT_BYTES) if end is None or cursor.position < end else ()
+        batch = cursor.read(4096, FIRST_AT_BYTES) if end is None or cursor.reached < end else ()
         if not len(batch):
-            return int(cursor.position)
+            return int(cursor.reached)
         for record in batch:
             if record.timestamp_us >= timestamp_us:
                 return int(record.sequence)
@@ -123,27 +121,28 @@ def _before(path: str, meta: Meta, cursor: Cursor, timestamp_us: int) -> int:
     return end
 
 
-def time_ranges(path: str, meta: Meta, times_us: tuple[int, int]) -> list[Range]:
+def time_ranges(path: str, meta: Meta, times_us: tuple[int, int], cursor: Cursor) -> list[Range]:
     """Returns ranges of sequences, ascending, outside of which no record has a time from the first to the last of `times_us`.
 
     Each segment is looked at by itself, as times go back where a clock was set right at a roll. Where the blocks do not state
-    how early their records are, as earlier versions wrote them, or where a block is damaged, the rest of the segment counts."""
-    with closing(Cursor(path, meta.uuid)) as cursor:
-        while True:
-            first = int(cursor.first_sequence)
-            try:
-                end, found = first, []
-                for index in _indexes(path, meta, cursor):
-                    begin, later = index.located(*times_us)
-                    if not index.is_whole:
-                        begin, later = index.end if begin is None else begin, index.following
-                    if begin is not None and begin < later:
-                        found.append((begin, later))
-                    end = index.following
-                return _exact(cursor, joined([*found, (end, None)]), times_us[0])
-            except FileNotFoundError:
-                if cursor.first_sequence == first:
-                    raise  # else the segment has just been removed
+    how early their records are, as earlier versions wrote them, or where a block is damaged, the rest of the segment counts.
+    It moves the cursor, to where no record before it is of these times, and which then holds the first block of the ranges."""
+    while True:
+        first = int(cursor.first_sequence)
+        try:
+            end, found = first, []
+            for index in _indexes(path, meta, cursor):
+                begin, later = index.located(*times_us)
+                if not index.is_whole:
+                    begin, later = index.end if begin is None else begin, index.following
+                if begin is not None and begin < later:
+                    found.append((begin, later))
+                end = index.following
+            ranges = joined([*found, (end, None)])
+            return ranges if times_us[0] == TIME_LEAST else _exact(cursor, ranges, times_us[0])
+        except FileNotFoundError:
+            if cursor.first_sequence == first:
+                raise  # else the segment has just been removed
 
 
 def _exact(cursor: Cursor, ranges: list[Range], since_us: int) -> list[Range]:
@@ -152,6 +151,7 @@ def _exact(cursor: Cursor, ranges: list[Range], since_us: int) -> list[Range]:
     try:
         cursor.seek(first)
         first = first_at(cursor, since_us, end)
+        cursor.seek(first)
     except CorruptJournal:
         return ranges
     return others if end is not None and first >= end else [(first, end), *others]

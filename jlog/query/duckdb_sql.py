@@ -36,6 +36,10 @@ _OPERATORS = {
 }
 # Both of these look at a table's content: an empty one makes them drop the reading, or read it twice.
 _NOT_OF_EMPTY_TABLES = "statistics_propagation,late_materialization"
+# A condition of DuckDB's own, which is empty in a plan.
+_DYNAMIC = re.compile(r"(?: AND )?optional: Dynamic Filter \(\w+\)")
+_DESCENDING = re.compile(r" DESC(?: NULLS (?:FIRST|LAST))?\Z")
+_NO_NODE: Mapping[str, Any] = {}
 # A plan has times in UTC, and in this form.
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?\+00\Z")
 
@@ -115,6 +119,8 @@ class Need:
 
     columns: frozenset[str] | None
     bounds: Bounds
+    newest: int | None = None
+    by_extremes: bool = False
 
     def either(self, other: Need) -> Need:
         columns = None if self.columns is None or other.columns is None else self.columns | other.columns
@@ -122,7 +128,10 @@ class Need:
 
     def of(self, scan: Scan) -> Scan:
         columns = None if self.columns is None else [name for name in scan.names() if name in self.columns]
-        return scan.narrowed(columns or ["sequence"] if columns is not None else None, self.bounds)
+        narrowed = scan.narrowed(columns or ["sequence"] if columns is not None else None, self.bounds)
+        if self.newest is not None:
+            return narrowed.tail(self.newest)
+        return replace(narrowed, by_extremes=self.by_extremes)
 
 
 WHOLE = Need(None, EVERYTHING)
@@ -144,24 +153,42 @@ def plan(connection: duckdb.DuckDBPyConnection, statement: str, scans: Mapping[s
         connection.execute("RESET disabled_optimizers")
     for name in scans:
         connection.execute(f"DROP TABLE {_quoted(name)}")
-    return _needs(connection, json.loads(rows[0][1]), scans)
+    found = _needs(connection, json.loads(rows[0][1]), scans)
+    extremes = _table_of_extremes(_node(connection, statement))
+    return {name: replace(need, by_extremes=name == extremes) for name, need in found.items()}
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _needs(connection: duckdb.DuckDBPyConnection, nodes: list[Any], scans: Mapping[str, Scan]) -> dict[str, Need]:
+def _needs(
+    connection: duckdb.DuckDBPyConnection, nodes: list[Any], scans: Mapping[str, Scan], above: Mapping[str, Any] = _NO_NODE
+) -> dict[str, Need]:
     found: dict[str, Need] = {}
     for node in nodes:
         info = node.get("extra_info", {})
         name = str(info.get("Table", "")).rpartition(".")[2].strip('"')
         if name in scans:
             need = _need(connection, info, scans[name])
+            need = replace(need, newest=_newest(info, above, scans[name]))
             found[name] = found[name].either(need) if name in found else need
-        for other, need in _needs(connection, node.get("children", []), scans).items():
+        passed_on = above if node.get("name") == "PROJECTION" else node
+        for other, need in _needs(connection, node.get("children", []), scans, passed_on).items():
             found[other] = found[other].either(need) if other in found else need
     return found
+
+
+def _newest(info: Mapping[str, Any], above: Mapping[str, Any], scan: Scan) -> int | None:
+    """Returns how many of the newest records are enough, where the node above takes the rows with the highest sequences: DuckDB
+    has given the reading a filter then, on the column by which that node orders first. None where all records are needed."""
+    is_by_sequence = _listed(info.get("Filters")) == ["optional: Dynamic Filter (sequence)"]
+    if above.get("name") != "TOP_N" or not is_by_sequence or scan.newest is not None or scan.parser is not None:
+        return None
+    taken = above["extra_info"]
+    if not _DESCENDING.search(_listed(taken.get("Order By"))[0]):
+        return None
+    return int(taken["Top"]) + int(taken.get("Offset", 0))
 
 
 def _need(connection: duckdb.DuckDBPyConnection, info: dict[str, Any], scan: Scan) -> Need:
@@ -173,6 +200,9 @@ def _need(connection: duckdb.DuckDBPyConnection, info: dict[str, Any], scan: Sca
     listed = bool(paths) or not any(text.startswith("optional: ") for text in conditions)
     bounds, readable = EVERYTHING, _reads_names(connection, scan)
     for text in conditions:
+        text = _DYNAMIC.sub("", text)
+        if readable and not text:
+            continue
         tree = _tree(connection, text.removeprefix("optional: ")) if readable else None
         if tree is None:
             return WHOLE
@@ -185,6 +215,31 @@ def _need(connection: duckdb.DuckDBPyConnection, info: dict[str, Any], scan: Sca
 
 def _listed(given: Any) -> list[str]:
     return [] if given is None else [given] if isinstance(given, str) else list(given)
+
+
+def _table_of_extremes(node: Mapping[str, Any]) -> str | None:
+    """Returns the name of the table of which the statement needs no more than how many records there are, and the least and the
+    greatest in its columns; None for another statement."""
+    table = node.get("from_table") or {}
+    clauses = ("where_clause", "group_expressions", "group_sets", "having", "qualify", "sample", "modifiers")
+    if node.get("type") != "SELECT_NODE" or table.get("type") != "BASE_TABLE" or node.get("cte_map") != {"map": []}:
+        return None
+    is_plain = not any(node.get(name) for name in clauses) and not table.get("sample")
+    return str(table["table_name"]) if is_plain and _has_extremes_alone(node["select_list"]) else None
+
+
+def _has_extremes_alone(tree: Any) -> bool:
+    if isinstance(tree, list):
+        return all(map(_has_extremes_alone, tree))
+    if not isinstance(tree, dict):
+        return True
+    if tree.get("class", "CONSTANT") not in ("FUNCTION", "CONSTANT", "CAST", "OPERATOR", "COMPARISON"):
+        return False
+    if tree.get("function_name") in ("min", "max") and not tree["filter"]:
+        classes = [argument["expression"]["class"] for argument in tree["arguments"]]
+        if classes == ["COLUMN_REF"]:
+            return True
+    return all(map(_has_extremes_alone, tree.values()))
 
 
 # --- Conditions --------------------------------------------------------------------------------------------------
@@ -246,7 +301,8 @@ def _bounds(tree: dict[str, Any]) -> Bounds:
             return compared(column, ">=", _value(tree["lower"])).both(compared(column, "<=", _value(tree["upper"])))
         if kind == "FUNCTION":
             column, literal = (argument["expression"] for argument in tree["arguments"])
-            return containing(_column(column), _literal(literal)) if tree["function_name"] == "contains" else EVERYTHING
+            is_text = tree["function_name"] in ("contains", "prefix", "suffix")
+            return containing(_column(column), _literal(literal)) if is_text else EVERYTHING
         return _comparison(_OPERATORS[kind or ""], tree["left"], tree["right"])
     except (KeyError, IndexError, TypeError, ValueError):
         return EVERYTHING  # another condition, or another form of the tree than is known here

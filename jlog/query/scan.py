@@ -14,7 +14,9 @@ from jlog.html import SHOWN_ROWS, records_table, table, time_text
 from jlog.interfaces import ReaderProtocol
 from jlog.positions.names import Start, check_start
 from jlog.positions.start import Range
+from jlog.query import parts
 from jlog.query.bounds import EVERYTHING, MOST, TIMES_US, Bounds
+from jlog.query.parts import Part
 from jlog.reading.reader import ARROW_RECORDS, Reader
 from jlog.record import (
     FIELDS,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 16 << 20
 MAX_COLUMNS = 1_000  # that are inferred
-_DOCUMENTED = {"path", "start", "end", "text", "to_arrow", "to_duckdb", "to_pandas", "to_polars"}
+_DOCUMENTED = {"path", "start", "end", "tail", "text", "to_arrow", "to_duckdb", "to_pandas", "to_polars"}
 
 
 def scan(
@@ -104,6 +106,8 @@ class Scan:
     parser: JsonFields | None = None
     columns: tuple[str, ...] | None = None  # None: all
     bounds: Bounds = EVERYTHING
+    newest: int | None = None  # so many records before `end` are enough; None: all
+    by_extremes: bool = False  # of the timestamps, the earliest and the latest are enough
     on_damage: Callable[[Damage], None] | None = None  # takes what is skipped; None: damage is an error
     on_batch: Callable[[int], None] | None = None  # takes the number of records of each batch that was read
 
@@ -230,7 +234,19 @@ class Scan:
     def narrowed(self, columns: Sequence[str] | None, bounds: Bounds) -> Scan:
         """Returns a scan with these columns alone, which may leave out the records outside the bounds."""
         wanted = None if columns is None else tuple(columns)
-        return replace(self, columns=wanted, bounds=self.bounds.both(bounds))
+        both = self.bounds if self.newest is not None else self.bounds.both(bounds)  # of these, and not the newest of the rest
+        return replace(self, columns=wanted, bounds=both)
+
+    def tail(self, records: int) -> Scan:
+        """Returns a scan of the newest records, so many of them. No others are read, which a library cannot tell this scan."""
+        return replace(self, newest=check_count("records", records, 0))
+
+    def __len__(self) -> int:
+        """Counts the records from the headers of blocks, whose content is not read."""
+        return sum(map(len, self.batches(parts.SEQUENCE)))
+
+    def __bool__(self) -> bool:
+        return True
 
     def told(self, on_damage: Callable[[Damage], None], on_batch: Callable[[int], None]) -> Scan:
         """Returns a scan that skips damage and tells about it, and about the number of records in each batch."""
@@ -245,17 +261,19 @@ class Scan:
 
     def batches(self, fields: Sequence[Field], limit: int | None = None) -> Iterator[ArrowBatch]:
         """Iterates over the records, at most `limit` of them, but for the rest of the last batch."""
-        left = MOST if limit is None else limit
+        left = most = MOST if limit is None else limit
         if self.bounds.is_empty or left == 0:
             return
         with self._reader(self.start) as reader:
-            for first, end in self._ranges(reader):
+            found = self._parts(reader, {field.name for field in fields}, lambda: most - left)
+            for first, end, stand_in_us in found:
                 if first > reader.position:
                     try:
                         reader.seek(first)
                     except ValueError:
                         return  # beyond the end
-                batches = reader.arrow_batches(fields, end, min(ARROW_RECORDS, left), BATCH_BYTES, self.bounds.needle)
+                size = min(ARROW_RECORDS, left)
+                batches = reader.arrow_batches(fields, end, size, BATCH_BYTES, self.bounds.needle, stand_in_us)
                 for batch in self._batches(reader, batches):
                     left -= len(batch)
                     yield batch
@@ -298,6 +316,20 @@ class Scan:
             with self._reader(self.end) as reader:
                 end = min(end, reader.position)
         return None if end > MOST else max(end, 0)
+
+    def _parts(self, reader: ReaderProtocol, names: set[str], taken: Callable[[], int]) -> Iterator[Part]:
+        """Yields the parts to read. taken: returns the number of records that were read so far."""
+        if self.newest is not None:
+            count = self.newest
+            yield from parts.newest(reader, (reader.position, self._end()), lambda: count - taken())
+            return
+        by_headers = names == {"sequence"} and not self.bounds.needle
+        by_extremes = self.by_extremes and not by_headers and names <= {"sequence", "timestamp"}
+        for first, end in self._ranges(reader):
+            if by_extremes and isinstance(reader, Reader):
+                yield from parts.with_extremes(reader, (first, end))
+            else:
+                yield first, end, 0 if by_headers else None
 
     def _ranges(self, reader: ReaderProtocol) -> Iterator[Range]:
         """Yields the ranges of sequences, ascending, in which all records within the bounds are."""

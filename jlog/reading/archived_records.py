@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -73,7 +74,8 @@ class ArchivedRecords:
         if self._live is None:
             return self._archive.find(time)
         # The living journal is asked first: a segment that is removed after this has been archived before.
-        found = find_time(self.path, self._meta, timestamp_us_of(time), self._live.durable_only)
+        with self._beside(self._live) as cursor:
+            found = find_time(self.path, self._meta, timestamp_us_of(time), cursor)
         archived = self._archive.first_at(self._archive.segments(), time)
         return found if archived is None else archived
 
@@ -81,9 +83,15 @@ class ArchivedRecords:
         if self._live is None:
             return indexes.time_ranges(self._archive.folder, self._archive.segments(), times_us)
         # The living journal is asked first, as above.
-        first, found = int(self._live.first_sequence), time_ranges(self.path, self._meta, times_us)
+        first = int(self._live.first_sequence)
+        with self._beside(self._live) as cursor:
+            found = time_ranges(self.path, self._meta, times_us, cursor)
         before = [segment for segment in self._archive.segments() if segment.end_sequence <= first]
         return joined([*indexes.time_ranges(self._archive.folder, before, times_us), *found])
+
+    def _beside(self, live: Cursor) -> closing[Cursor]:
+        """Returns a cursor that may be moved while the living one stays."""
+        return closing(Cursor(self.path, self._meta.uuid, durable_only=live.durable_only))
 
     def put_checkpoint(self, name: str, sequence: int, deadline: Deadline) -> NoReturn:  # noqa: ARG002
         raise JournalError(f"{self.path}: {self.no_position}")

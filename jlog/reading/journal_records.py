@@ -71,8 +71,8 @@ class JournalRecords:
             position_files.put(self.path, self.meta, CHECKPOINT, name, sequence)
 
     def time_ranges(self, times_us: tuple[int, int]) -> list[Range]:
-        """Returns what positions.start.time_ranges() does."""
-        return time_ranges(self.path, self.meta, times_us)
+        """Returns what positions.start.time_ranges() does, and moves the position as it does."""
+        return time_ranges(self.path, self.meta, times_us, self.cursor)
 
     def records(self) -> Iterator[Record]:
         return RecordIterator(self.cursor)

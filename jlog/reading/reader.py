@@ -169,11 +169,14 @@ class Reader:
         max_records: int = ARROW_RECORDS,
         max_bytes: int = STREAM_BYTES,
         needle: bytes | None = None,
+        stand_in_us: int | None = None,
     ) -> Iterator[ArrowBatch]:
         """Iterates over the records in columns that no library has taken yet, for jlog.scan; as record_batches(). With a
-        needle, it may leave out any record whose value does not have these bytes, and some batches may be empty."""
+        needle, it may leave out any record whose value does not have these bytes, and some batches may be empty. With
+        stand_in_us, records may have this timestamp in place of theirs, the fields are the sequence and the timestamp at
+        most, and damage within a block is not met, because headers of blocks alone are read."""
         self._check_lost()
-        return in_columns(self._source, fields, end, max_records, max_bytes, needle=needle)
+        return in_columns(self._source, fields, end, max_records, max_bytes, needle=needle, stand_in_us=stand_in_us)
 
     def batches_with(self, needle: bytes, end: int, max_records: int, max_bytes: int) -> Iterator[RecordBatch]:
         """Iterates over the records before `end`, for `jlogtool dump --grep`. It may leave out any record whose value does not

@@ -32,13 +32,16 @@ def in_columns(
     *,
     needle: bytes | None = None,
     convert: Callable[[ArrowBatch], Item] | None = None,
+    stand_in_us: int | None = None,
 ) -> Iterator[Item]:
     """Iterates over records in columns, up to the end as it is now or to the sequence `end`. With a needle, it may leave out
     any record whose value does not have these bytes. `convert` turns an ArrowBatch into what is handed out, and the position
-    moves only after that; without it, ArrowBatches are handed out."""
+    moves only after that; without it, ArrowBatches are handed out. `stand_in_us`: as of ArrowIterator."""
 
     def batches(cursor: Cursor) -> Iterator[Item]:
-        return ArrowIterator(cursor, max_records, max_bytes, fields, end=end, needle=needle, convert=convert)
+        return ArrowIterator(
+            cursor, max_records, max_bytes, fields, end=end, needle=needle, convert=convert, stand_in_us=stand_in_us
+        )
 
     return source.iterate(batches, end)
 

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from jlog._core.read.journal_end cimport JournalEnd
-from jlog._core.format.format cimport jlog_record
+from jlog._core.format.format cimport jlog_block_header, jlog_record
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport jlog_slot
 from jlog._core.segments.segment cimport ReadAhead, SegmentFile
@@ -31,8 +31,10 @@ cdef class BlockReader:
     cdef uint64_t end_sequence  # end of the block's sequences, as its header says; of a stored block only
     # The memory that holds its records.
     cdef ReadAhead window
+    cdef ReadAhead state_window  # of a segment's first block: a search that begins there keeps the block that it comes from
     cdef OpenBlock open_block
     cdef bytes raw  # a decompressed body
+    cdef jlog_block_header header  # of the block that at_whole_block() has met
 
     cdef int begin(self) except -1
     cdef int clip(self) except -1
@@ -41,6 +43,8 @@ cdef class BlockReader:
     cdef uint64_t consumed(self) noexcept
     cdef int state(self) noexcept
     cdef bint advance(self) except -1
+    cdef bint at_whole_block(self, uint64_t end) except -1
+    cdef void pass_block(self) noexcept
     cdef void move_to(self, SegmentFile file, uint64_t offset, uint64_t sequence) noexcept
     cdef int leave_sealed_segment(self) except -1
     cdef int leave_immutable_block(self) except -1

@@ -12,11 +12,12 @@ from libc.stdint cimport uint8_t, uint64_t
 
 from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.format.format cimport (
-    JLOG_CODEC_LZ4, JLOG_NONE, jlog_block_header, jlog_crc32c, jlog_decode_record, jlog_headers_valid, jlog_is_state,
-    jlog_load64, jlog_pass_plain, jlog_record)
+    JLOG_CODEC_LZ4, JLOG_KIND_RECORDS, JLOG_NONE, jlog_block_header, jlog_crc32c, jlog_decode_record, jlog_headers_valid,
+    jlog_is_state, jlog_load64, jlog_pass_plain, jlog_record)
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_slot, jlog_word_raw, jlog_word_used
 from jlog._core.segments.segment cimport ReadAhead, SegmentFile, body_of
+from jlog._core.segments.walk cimport jlog_block_end
 
 from jlog._core.segments.index import segment_end
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
@@ -25,6 +26,11 @@ from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLos
 
 cdef extern from "read/find.h" nogil:
     const uint8_t *jlog_find(const uint8_t *at, const uint8_t *end, const uint8_t *needle, size_t bytes)
+
+
+cdef enum:
+    STATE_WINDOW_BYTES = 4 << 10
+    SMALL_BYTES = 1 << 10  # blocks below this size are read together: reading each header by itself would take longer
 
 
 cdef enum State:
@@ -46,7 +52,7 @@ cdef class BlockReader:
         self.path = stop.path
         self.uuid = stop.uuid
         self.stop = stop
-        self.window = ReadAhead()
+        self.window, self.state_window = ReadAhead(), ReadAhead(STATE_WINDOW_BYTES)
         self.open_block = OpenBlock()
 
     cdef int begin(self) except -1:
@@ -121,6 +127,30 @@ cdef class BlockReader:
                 self.next_segment()
             self.clip()
         return True
+
+    cdef bint at_whole_block(self, uint64_t end) except -1:
+        """Says whether the next records are those of a block in its segment, all before the sequence `end`. Then its `header`
+        is read, and its body is not. Otherwise advance() finds out what comes next, also where it is damage."""
+        cdef bint small = self.header.kind == JLOG_KIND_RECORDS and self.header.stored_bytes < SMALL_BYTES  # the one before
+        cdef uint64_t open_offset
+        cdef int state = self.state() if self.at == self.end and not self.closed else AT_END
+        if state == AFTER_STORED_BLOCK:
+            self.leave_stored_block()
+            state = self.state()
+        if state != BETWEEN_BLOCKS:
+            return False
+        open_offset = self.stop.written().offset if self.file.segment == self.stop.now.slot.segment else JLOG_NONE
+        if self.offset >= open_offset:
+            return False
+        if not self.window.header(self.file, self.offset, open_offset, small, &self.header):
+            return self.ends_here() and self.next_segment() and self.at_whole_block(end)
+        return (self.header.first_sequence == self.sequence
+                and self.sequence + self.header.record_count <= min(end, self.stop.limit))
+
+    cdef void pass_block(self) noexcept:
+        """Goes on after the block that at_whole_block() has met."""
+        self.offset = jlog_block_end(&self.header, self.offset)
+        self.sequence += self.header.record_count
 
     cdef int leave_sealed_segment(self) except -1:
         """Closes a segment that is read to its end once another one is open, because a removed file takes up space as long as
@@ -205,6 +235,7 @@ cdef class BlockReader:
         if os.path.sameopenfile(found.fileno(), self.file.fileno()):
             return False
         self.window.forget()
+        self.state_window.forget()
         if self.sequence == found.segment:
             self.move_to(found, SEGMENT_HEADER_BYTES, found.segment)
         self.file = found
@@ -215,7 +246,8 @@ cdef class BlockReader:
         cdef bint is_open = self.file.segment == self.stop.now.slot.segment
         cdef uint64_t open_offset = self.stop.written().offset if is_open else JLOG_NONE
         cdef const char *problem
-        cdef const jlog_block_header *header = self.window.block(self.file, self.offset, open_offset, &problem)
+        cdef ReadAhead window = self.window if self.offset > <uint64_t> SEGMENT_HEADER_BYTES else self.state_window
+        cdef const jlog_block_header *header = window.block(self.file, self.offset, open_offset, &problem)
         cdef const uint8_t *stored
         if header == NULL:
             if problem != NULL and not self.ends_here():
@@ -229,8 +261,8 @@ cdef class BlockReader:
                 return False
             raise self.damage(f"the block begins with sequence {header.first_sequence} instead of {self.sequence}")
         if jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
-            self.window.forget()
-            header = self.window.block(self.file, self.offset, open_offset, &problem)
+            window.forget()
+            header = window.block(self.file, self.offset, open_offset, &problem)
             stored = <const uint8_t *> (header + 1)
             if header == NULL or jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
                 if consumed == 0 and self.ends_here():

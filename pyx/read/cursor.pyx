@@ -352,6 +352,14 @@ cdef class Cursor(ReadPosition):
             if passed > PASSED_BYTES_MAX:
                 return 1
             try:
+                if blocks.sequence >= end:
+                    break
+                if batch.by_headers and blocks.at_whole_block(end):
+                    if batch.count and batch.count + <Py_ssize_t> blocks.header.record_count > max_records:
+                        break
+                    batch.add_by_header(blocks.sequence, blocks.header.record_count)
+                    blocks.pass_block()
+                    continue
                 if blocks.at == blocks.end:
                     found = NULL
                 if not blocks.advance():

@@ -100,7 +100,9 @@ cdef class RecordIterator:
 cdef class ArrowIterator:
     """Iterates over ArrowBatches with these fields, or over what `convert` turns them into, up to the journal's end as it was
     when iteration began, or to the sequence `end`. With a needle, it may leave out any record whose value does not have these
-    bytes. After 32 MiB without such a record it hands out an empty batch, so that the caller can stop."""
+    bytes. After 32 MiB without such a record it hands out an empty batch, so that the caller can stop. With `stand_in_us`, of
+    whole blocks only the headers are read: the fields are the sequence and the timestamp at most, the records of such a block
+    have this timestamp, and a batch may hold a block with more records than `max_records`."""
 
     cdef Cursor cursor
     cdef Py_ssize_t max_records
@@ -109,13 +111,15 @@ cdef class ArrowIterator:
     cdef object convert
     cdef uint64_t end
     cdef bytes needle
+    cdef object stand_in_us
     cdef uint64_t rows  # of the batch before: the next one will have about as many
     cdef uint64_t value_bytes  # of the batch before
     cdef uint64_t key_bytes  # of the batch before
 
     def __init__(self, Cursor cursor not None, Py_ssize_t max_records, Py_ssize_t max_bytes, fields, *, end=None,
-                 bytes needle=None, convert=None):
+                 bytes needle=None, convert=None, stand_in_us=None):
         self.fields, self.convert, self.needle = tuple(fields), convert, needle or None
+        self.stand_in_us = stand_in_us
         self.max_records, self.max_bytes = max_records, max_bytes
         self.end = JLOG_NONE if end is None else end
         cursor.refresh()
@@ -129,6 +133,8 @@ cdef class ArrowIterator:
                                        self.key_bytes + self.key_bytes // 8)
         cdef bint more
         columns.needle = self.needle
+        if self.stand_in_us is not None:
+            columns.by_headers, columns.stand_in_us = True, self.stand_in_us
         begin_use(self.cursor)
         try:
             self.cursor.owe()

@@ -48,11 +48,13 @@ cdef extern from "records/columns.h" nogil:
 cdef class Batch:
     cdef readonly Py_ssize_t count
     cdef bytes needle  # None: all records are wanted
+    cdef bint by_headers  # takes add_by_header() for the records of whole blocks
 
     cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
                  Py_ssize_t count) except -1
     cdef const uint8_t *add_ready(self, const uint8_t *at, const uint8_t *end, int64_t base_time_us, uint64_t first_sequence,
                                   uint64_t most) except NULL
+    cdef int add_by_header(self, uint64_t first_sequence, uint64_t count) except -1
 
 
 cdef class Memory:
@@ -79,6 +81,7 @@ cdef class Columns(Batch):
     cdef tuple names
     cdef bint only_sequence
     cdef bint with_key
+    cdef int64_t stand_in_us  # the timestamp of records that add_by_header() adds
     cdef object path
     cdef list runs  # (row, sequence) where the sequences do not go on from the row before
     cdef uint64_t expected  # the sequence that goes on

@@ -35,6 +35,10 @@ cdef class Batch:
         them. It may leave any of them to add(), as this one leaves all. With an error, adds none of them."""
         return at
 
+    cdef int add_by_header(self, uint64_t first_sequence, uint64_t count) except -1:
+        """Adds the records of a block by their sequences alone."""
+        raise NotImplementedError
+
 
 cdef class Memory:
     """Memory that grows as needed."""
@@ -177,6 +181,19 @@ cdef class Columns(Batch):
         self.expected = first_sequence + (self.to.rows - rows)
         self.count = self.to.rows
         return at
+
+    cdef int add_by_header(self, uint64_t first_sequence, uint64_t count) except -1:
+        cdef uint64_t rows = self.to.rows, row
+        self.reserve(rows + count, 0)
+        self.begin_run(first_sequence)
+        self.to.rows = rows + count
+        jlog_fill_sequence(&self.to, rows, first_sequence)
+        if self.to.timestamp_us != NULL:
+            for row in range(rows, self.to.rows):
+                self.to.timestamp_us[row] = self.stand_in_us
+        self.expected = first_sequence + count
+        self.count = self.to.rows
+        return 0
 
     cdef int begin_run(self, uint64_t first_sequence) except -1:
         """Notes that the next rows begin with this sequence."""

@@ -31,6 +31,7 @@ cdef class SegmentFile:
     cdef object _block(self)
 
 cdef class ReadAhead:
+    cdef size_t least  # bytes that are read at once
     cdef uint8_t *data
     cdef size_t room
     # The bytes that `data` holds: the segment, the offset in it, and how many.
@@ -41,4 +42,7 @@ cdef class ReadAhead:
     cdef void forget(self) noexcept
     cdef const jlog_block_header *block(self, SegmentFile file, uint64_t offset, uint64_t open_offset,
                                         const char **problem) except? NULL
+    cdef bint header(self, SegmentFile file, uint64_t offset, uint64_t open_offset, bint ahead,
+                     jlog_block_header *found) except -1
+    cdef bint holds(self, SegmentFile file, uint64_t offset, uint64_t size) noexcept
     cdef int read(self, SegmentFile file, uint64_t offset, uint64_t open_offset, uint64_t needed) except -1

@@ -295,6 +295,9 @@ cdef class SegmentFile:
 cdef class ReadAhead:
     """Holds the bytes of a segment that were read last. Each reader needs its own, because read() releases the GIL."""
 
+    def __cinit__(self, size_t least=WINDOW_BYTES):
+        self.least = least
+
     def __dealloc__(self):
         free(self.data)
 
@@ -315,7 +318,7 @@ cdef class ReadAhead:
         problem[0] = NULL
         while True:
             inside = offset - self.offset
-            if self.segment != file.segment or offset < self.offset or inside + needed > self.size:
+            if not self.holds(file, offset, needed):
                 self.read(file, offset, open_offset, needed)
                 inside = 0
             header = <const jlog_block_header *> (self.data + inside)
@@ -342,9 +345,29 @@ cdef class ReadAhead:
             problem[0] = block_problem(status)
         return NULL
 
+    cdef bint header(self, SegmentFile file, uint64_t offset, uint64_t open_offset, bint ahead,
+                     jlog_block_header *found) except -1:
+        """Copies the header of the block at this offset, without its body, and says whether it is whole. `ahead`: reads more
+        than the header at once, as blocks are small here."""
+        cdef const uint8_t *uuid = file.uuid
+        cdef uint64_t inside
+        cdef int error = 0, status
+        if ahead and not self.holds(file, offset, sizeof(jlog_block_header)):
+            self.read(file, offset, open_offset, sizeof(jlog_block_header))
+        if self.holds(file, offset, sizeof(jlog_block_header)):
+            inside = offset - self.offset
+            memcpy(found, self.data + inside, sizeof(jlog_block_header))
+            return jlog_block_header_valid(found, uuid, file.segment, offset)
+        with nogil:
+            status = jlog_read_block_header(file.fd, uuid, file.segment, offset, found, &error)
+        return status == JLOG_BLOCK_VALID
+
+    cdef bint holds(self, SegmentFile file, uint64_t offset, uint64_t size) noexcept:
+        return self.segment == file.segment and self.offset <= offset and offset - self.offset + size <= self.size
+
     cdef int read(self, SegmentFile file, uint64_t offset, uint64_t open_offset, uint64_t needed) except -1:
         """Reads from this offset on. The bytes at the open block's place may still change, and are left out."""
-        cdef uint64_t size = max(needed, WINDOW_BYTES), kept = 0, room
+        cdef uint64_t size = max(needed, self.least), kept = 0, room
         cdef int64_t got
         cdef uint8_t *larger
         if offset + size > open_offset:

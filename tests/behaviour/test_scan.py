@@ -246,6 +246,8 @@ TEXTS = [
     ("not contains(value, '7')", ~VALUE.contains("7"), lambda n: "7" not in str(n), 1000),
     ("contains(value, '')", VALUE.contains(""), lambda n: True, 1000),
     ("contains(value, '7''7')", VALUE.contains("7'7"), lambda n: False, 0),
+    ("value like '%7 7%'", VALUE.contains("7 7"), lambda n: False, 0),
+    ("value like '%7-7#&~%'", VALUE.contains("7-7#&~"), lambda n: False, 0),
     ("contains(value, '7\n7')", VALUE.contains("7\n7"), lambda n: False, 1000),
     ("key like '%1%' and sequence < 5", KEY.contains("1") & (C("sequence") < 5), lambda n: n in (1, 4), 5),
 ]  # fmt: skip
@@ -335,6 +337,7 @@ def test_polars_reads_only_the_columns_that_it_needs(timed, read):
         ("select count(*) from app where timestamp < now() - interval 100 years", 0, 0, {"sequence", "timestamp"}),
         ("select count(*) from app where sequence >= floor(random())", 1000, 1000, {"sequence"}),
         ("select count(*) from app", 1000, 1000, {"sequence"}),
+        ("select sequence from app where sequence between 10 and 19 order by sequence desc limit 1", 19, 10, {"sequence"}),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("way", [duckdb_sql.execute, as_view], ids=["jlogtool sql", "to_duckdb"])
@@ -720,7 +723,7 @@ def test_a_notebook_shows_checkpoints(path):
 def test_tab_offers_what_is_documented(path):
     assert {name for name in dir(jlog) if not name.startswith("_")} == {name for name in jlog.__all__ if name[0] != "_"}
     offered = [name for name in dir(jlog.scan(path)) if not name.startswith("_")]
-    assert offered == ["end", "path", "start", "text", "to_arrow", "to_duckdb", "to_pandas", "to_polars"]
+    assert offered == ["end", "path", "start", "tail", "text", "to_arrow", "to_duckdb", "to_pandas", "to_polars"]
 
 
 def test_a_scan_stays_with_its_journal_where_the_working_directory_changes(tmp_path, monkeypatch):

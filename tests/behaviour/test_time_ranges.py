@@ -4,8 +4,10 @@ import json
 import os
 import random
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import duckdb
@@ -16,6 +18,7 @@ import jlog
 from behaviour.test_wrong_clock import wrong  # noqa: F401
 from counting import Counting, counting  # noqa: F401
 from crash.tampering import change
+from jlog.cli.commands.dump import dump
 from jlog.query import duckdb_sql
 from jlog.query.scan import Scan
 
@@ -69,6 +72,16 @@ def by_statement(scan: Scan, since: datetime, until: datetime) -> list[int]:
     return [row[0] for row in found.fetchall()]
 
 
+def by_positions(scan: Scan, since: datetime, until: datetime) -> list[int]:
+    """By `--from` and `--to`, whose record is left out."""
+    limits = ("--from", since.isoformat(), "--to", (until + timedelta(microseconds=1)).isoformat())
+    with TemporaryFile("w+") as out:
+        with redirect_stdout(out):
+            dump.main(["--json", *limits, scan.path], standalone_mode=False)
+        out.seek(0)
+        return [json.loads(line)["sequence"] for line in out]
+
+
 WAYS = pytest.mark.parametrize("way", [by_polars, by_view, by_statement], ids=["polars", "to_duckdb", "jlogtool sql"])
 
 
@@ -100,6 +113,36 @@ def test_a_stretch_of_the_clocks_time_reads_the_blocks_of_that_time(path, way):
     # A block states its earliest time the less exactly the longer it took: on a busy machine that is milliseconds.
     before, read = bytes_read(lambda: way(scan, at(times_us[0] - 2_000_000_000), at(times_us[0] - 1_000_000_000)))
     assert before == []
+    assert read < size / 12
+
+
+@pytest.mark.parametrize(
+    "way", [by_polars, by_view, by_statement, by_positions], ids=["polars", "to_duckdb", "jlogtool sql", "jlogtool dump --to"]
+)
+@pytest.mark.parametrize("rolled", [False, True], ids=["one segment", "many segments"])
+def test_a_few_records_of_large_blocks_are_found_in_one_of_them(path, way, rolled):
+    """Each block of an extend() of 1 MB is read once, if at all."""
+    with jlog.Writer(path, **({"segment_bytes": 3 << 20} if rolled else {})) as writer:
+        for first in range(0, 48 << 10, 1 << 10):
+            numbers = range(first, first + (1 << 10))
+            times_us = [BEGIN_US + number * 1_000_000 for number in numbers]
+            writer.extend([b"%06d" % number + bytes(1000) for number in numbers], timestamps_us=times_us)
+    scan = jlog.scan(path)
+    way(scan, at(0), at(1))
+    for first in (0, 20_000, (48 << 10) - 40):
+        since, until = (at(BEGIN_US + number * 1_000_000) for number in (first, first + 39))
+        found, read = bytes_read(lambda since=since, until=until: way(scan, since, until))
+        assert found == list(range(first, first + 40))
+        assert read < 2 << 20
+
+
+@WAYS
+def test_all_before_a_time_is_found_without_what_follows(path, way):
+    timed(path, [BEGIN_US + number * 1_000_000 for number in range(12_000)])
+    size, scan = jlog.Journal(path).size_bytes, jlog.scan(path)
+    way(scan, at(0), at(1))
+    found, read = bytes_read(lambda: way(scan, at(BEGIN_US - 10**12), at(BEGIN_US + 39 * 1_000_000)))
+    assert found == list(range(40))
     assert read < size / 12
 
 

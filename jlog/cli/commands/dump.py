@@ -110,7 +110,7 @@ def dump_records(journal: Place, output: Format, wanted: Selection, only_count: 
     with checked():
         reader = open_reader(journal, start=wanted.start)
     with checked():
-        end = sequence_at(journal, wanted.stop)
+        end = sequence_at(journal, wanted.stop, reader)
     with reader, _progress(reader, end) as advance:
         reading = Reading(reader)
         limit = sys.maxsize if wanted.limit is None else wanted.limit

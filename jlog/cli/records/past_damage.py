@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -106,10 +107,17 @@ def open_reader(journal: Place, start: PositionArgument) -> jlog.ReaderProtocol:
     return jlog.open_reader(journal, start=start)
 
 
-def sequence_at(journal: Place, position: PositionArgument) -> int:
-    """Returns the sequence of --to, and the end as it is now for `end`, so that the output of a growing journal ends too."""
+def sequence_at(journal: Place, position: PositionArgument, near: jlog.ReaderProtocol | None = None) -> int:
+    """Returns the sequence of --to, and the end as it is now for `end`, so that the output of a growing journal ends too.
+    near: a reader of the journal, whose block is not read again for a time that lies in it."""
     if isinstance(position, int):
         return position
+    if isinstance(position, datetime) and isinstance(near, jlog.Reader):
+        before = near.position
+        near.seek(position)
+        found = near.position
+        near.seek(before)
+        return found
     try:
         with open_reader(journal, start=position) as reader:
             return reader.position

@@ -199,6 +199,7 @@ class TopicReader(Opened):
         max_records: int = STREAM_RECORDS,
         max_bytes: int = STREAM_BYTES,
         needle: bytes | None = None,  # noqa: ARG002 - no record is left out
+        stand_in_us: int | None = None,  # noqa: ARG002 - each has its own timestamp
     ) -> Iterator[ArrowBatch]:
         """Iterates over the records in columns that no library has taken yet, as jlog.Reader does."""
         until = self._partition.end() if end is None else end
