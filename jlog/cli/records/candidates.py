@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 import struct
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from io import FileIO
 
+from jlog.cli.records.growing_file import GrowingFile, mark_of
 from jlog.cli.records.rotated_names import NameKind, Parts, has_date, names_beside, numbers_of, paths_of
 from jlog.positions.log_place import FilePlace
 
@@ -16,6 +19,10 @@ _LOOKS_MAX = 20
 _CLOCK_TICK_NS = 1_000_000_000  # a birth may be later than a change by less than this, by the grain of a file system's clock
 _AT_FDCWD, _STATX_BTIME = -100, 0x800
 _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+
+
+class Renamed(Exception):
+    """A file got another name during a look."""
 
 
 @dataclass(frozen=True)
@@ -125,3 +132,35 @@ def _birth_ns(path: str, inode: int) -> int:
     mask, seconds, nanoseconds = (*struct.unpack_from("=I", status, 0), *struct.unpack_from("=qI", status, 80))
     (its_inode,) = struct.unpack_from("=Q", status, 32)
     return int(seconds * 1_000_000_000 + nanoseconds) if mask & _STATX_BTIME and its_inode == inode else 0
+
+
+def begins_with(file: Candidate, place: FilePlace) -> bool:
+    """Says whether the file has the bytes that were read of the place's file."""
+    return file.size >= place.offset and checksum(file, place.offset) == place.mark
+
+
+def open_regular(path: str) -> FileIO:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    return open(path, "rb", buffering=0)
+
+
+def is_beginning(file: Candidate, original: Candidate | GrowingFile) -> bool:
+    """Says whether the original begins with all bytes of the file."""
+    mark = checksum(file, file.size)
+    if isinstance(original, GrowingFile):
+        return original.stat().st_size >= file.size and mark_of(original.file.fileno(), file.size) == mark
+    return original.size >= file.size and mark is not None and checksum(original, file.size) == mark
+
+
+def checksum(candidate: Candidate, offset: int) -> int | None:
+    """Returns the checksum; None where the file cannot be read. Raises Renamed where another file has its name now."""
+    try:
+        with open_regular(candidate.path) as file:
+            if os.fstat(file.fileno()).st_ino != candidate.inode:
+                raise Renamed
+            return mark_of(file.fileno(), offset)
+    except FileNotFoundError:
+        raise Renamed from None
+    except OSError:
+        return None

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from io import FileIO
 
-from jlog.cli.records.candidates import Candidate, candidates, in_order
-from jlog.cli.records.growing_file import MARK_BYTES, GrowingFile, LongLines, Truncated, mark_of
+from jlog.cli.records.candidates import (
+    Candidate,
+    Renamed,
+    begins_with,
+    candidates,
+    checksum,
+    in_order,
+    is_beginning,
+    open_regular,
+)
+from jlog.cli.records.growing_file import MARK_BYTES, GrowingFile, LongLines, Truncated
 from jlog.cli.records.rotated_names import NameKind, paths_of, plain_name
 from jlog.positions.log_place import FilePlace, FileState, LogPlace
 
@@ -115,6 +121,17 @@ class Series:
     def look(self, signature: object = None) -> bool:
         """Judges every file in the directories. Says whether the members are others now."""
         identities = self._identities()
+        was_first = self._is_first_look
+        try:
+            self._look()
+            self._looked, self._is_first_look = (signature, time.monotonic()), False
+        except Renamed:
+            self._has_more = True  # the next look judges what this one did not
+        for member in self.members:
+            self._open(member)
+        return was_first != self._is_first_look or self._identities() != identities
+
+    def _look(self) -> None:
         files, unseen, lost = self._looked_at()
         for member in lost:
             self._lose(member, files)
@@ -125,11 +142,6 @@ class Series:
             unseen = self._after_old_place(files, unseen)
         self._judge(files, unseen)
         self._forget()
-        for member in self.members:
-            self._open(member)
-        self._looked = (signature, time.monotonic())
-        was_first, self._is_first_look = self._is_first_look, False
-        return was_first or self._identities() != identities
 
     def _identities(self) -> list[tuple[int, int, FileState]]:
         return [(place.inode, place.birth_ns, place.state) for place in (member.place() for member in self.members)]
@@ -211,7 +223,7 @@ class Series:
 
     def _after_old_place(self, files: list[Candidate], unseen: list[Candidate]) -> list[Candidate]:
         """Skips the files that come before a place which an older jlog has stored. It has stored the end of the file before."""
-        before, self._place = self._place.before, replace(self._place, is_old=False, before=None)
+        before = self._place.before
         ours = self.members[0].path if self.members else ""
         order = in_order(file for file in files if file.kind == NameKind.ROTATED)
         names = [file.path for file in order]
@@ -230,6 +242,7 @@ class Series:
             if file in unseen:
                 unseen.remove(file)
                 self._skip(file)
+        self._place = replace(self._place, is_old=False, before=None)
         return unseen
 
     # --- Which of the others are files of the log --------------------------------------------------------------------
@@ -281,17 +294,23 @@ class Series:
         followed = [member for member in self.members if member.state == FileState.FOLLOWED]
         if (file.device, file.inode) in self._copies and followed and followed[-1].place().offset:
             return True
-        paths = [(other.path, other.birth_ns, bool(other.birth_ns)) for other in unseen if other.kind == NameKind.PATH]
-        paths += [(member.path, member.place().birth_ns, member.path == self.path) for member in followed]
-        for path, birth_ns, may_be_short in paths:  # short files may be equal, as those with nothing but a header
+        originals: list[tuple[Candidate | GrowingFile, int, bool]] = [
+            (other, other.birth_ns, bool(other.birth_ns)) for other in unseen if other.kind == NameKind.PATH
+        ]
+        originals += [
+            (member.reader, member.place().birth_ns, member.path == self.path)
+            for member in followed
+            if member.reader is not None
+        ]
+        for original, birth_ns, may_be_short in originals:  # short files may be equal, as those with nothing but a header
             is_younger = file.birth_ns >= birth_ns or not file.birth_ns or not birth_ns
-            if is_younger and (may_be_short or file.size > MARK_BYTES) and _is_beginning(file, path):
+            if is_younger and (may_be_short or file.size > MARK_BYTES) and is_beginning(file, original):
                 self._copies |= {(file.device, file.inode)} if file.size else set()
                 return True
         return False
 
     def _skip(self, file: Candidate) -> None:
-        mark = _mark_of(file.path, file.size) if file.kind == NameKind.ROTATED else 0
+        mark = checksum(file, file.size) if file.kind == NameKind.ROTATED else 0
         place = replace(file.place(), offset=file.size if mark else 0, mark=mark or 0, state=FileState.SKIPPED)
         self.members.insert(0, SeriesFile(place, file.path))
 
@@ -331,17 +350,6 @@ class Series:
         member.reader = GrowingFile(file, place.offset, place.mark, place.in_long_line, self._long_lines, self.tell)
 
 
-def begins_with(file: Candidate, place: FilePlace) -> bool:
-    """Says whether the file has the bytes that were read of the place's file."""
-    return file.size >= place.offset and _mark_of(file.path, place.offset) == place.mark
-
-
-def open_regular(path: str) -> FileIO:
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file", path)
-    return open(path, "rb", buffering=0)
-
-
 def _is_copy_of(file: Candidate, place: FilePlace) -> bool:
     """Says whether a file with another identity has the member's lines: a copy by copytruncate, or a restored file."""
     if not place.offset or file.kind not in (NameKind.ROTATED, NameKind.PATH) or not begins_with(file, place):
@@ -366,20 +374,6 @@ def _is_proved(reader: GrowingFile | None) -> bool:
     except (Truncated, OSError):
         return False
     return True
-
-
-def _is_beginning(file: Candidate, path: str) -> bool:
-    """Says whether the file at the path begins with all bytes of this one."""
-    status, mark = _status_of(path), _mark_of(file.path, file.size)
-    return status is not None and status.st_size >= file.size and mark is not None and _mark_of(path, file.size) == mark
-
-
-def _mark_of(path: str, offset: int) -> int | None:
-    try:
-        with open_regular(path) as file:
-            return mark_of(file.fileno(), offset)
-    except OSError:
-        return None
 
 
 def _status_of(path: str) -> os.stat_result | None:
