@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -54,7 +55,7 @@ class FlowOptions:
     stop: Stop = field(default_factory=Stop)
 
     def __post_init__(self) -> None:
-        if self.rate is not None and not self.rate > 0:
+        if self.rate is not None and not 0 < self.rate < math.inf:
             raise ValueError(f"rate must be a number of records a second, above 0, not {self.rate!r}")
         if not 0 <= self.linger <= MAX_LINGER_SECONDS:
             raise ValueError(f"linger must be a number of seconds, from 0 to {MAX_LINGER_SECONDS:g}, not {self.linger!r}")

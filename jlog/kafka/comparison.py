@@ -16,7 +16,7 @@ from jlog.kafka.client.partitioner import partition_of_key
 from jlog.kafka.client.records import headers_of
 from jlog.kafka.client.rules import milliseconds
 from jlog.kafka.client.settings import Config
-from jlog.kafka.client.streams import Stream
+from jlog.kafka.client.streams import OpenTransaction, Stream, open_transactions
 from jlog.kafka.ends.messages import SPREAD_BITS, without_ours
 from jlog.kafka.ends.topic_sink import SINK
 from jlog.kafka.mirrors import key_of
@@ -34,9 +34,10 @@ STABLE_TRIES = 10
 @dataclass
 class Comparison:
     """The result of verify(). `differences` counts records that differ or are on one side only; `examples` are the first of
-    them. `gone` counts records that retention or compaction has removed on one side, so that they cannot be compared. `foreign`
-    counts records of the journal that a capture did not bring from this topic. times_compared: False where the topic gives each
-    record a time of its own (message.timestamp.type=LogAppendTime)."""
+    them. `gone` counts records that retention or compaction has removed on one side, so that they cannot be compared.
+    `foreign` counts records of the journal that a capture did not bring from this topic. `hidden` counts those beyond the
+    place where an open transaction hides all from readers. times_compared: False where the topic gives each record a
+    time of its own (message.timestamp.type=LogAppendTime)."""
 
     direction: str
     compared: int = 0
@@ -44,13 +45,15 @@ class Comparison:
     gone: int = 0
     left_out: int = 0  # records that were refused when they were mirrored
     foreign: int = 0
+    hidden: int = 0
     not_captured: int = 0  # records of partitions that were added to the topic, and that the capture has not begun with yet
     times_compared: bool = True
     examples: list[dict[str, Any]] = field(default_factory=list)
+    open_transactions: list[OpenTransaction] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        return not self.differences
+        return not self.differences and not self.hidden
 
     def differ(self, **where: Any) -> None:
         self.differences += 1
@@ -96,6 +99,7 @@ def difference(record: RecordLike, message: Any, key: bytes | None, with_time: b
 def _verify_mirror(pair: Pair) -> Comparison:
     mirror = Expected(pair)
     found = Comparison(TO_KAFKA, times_compared=mirror.keeps_times)
+    found.open_transactions = open_transactions(pair.cluster, mirror.topic, mirror.hidden_from)
     streams = mirror.streams()
     found.gone += mirror.extra
     for record, key, partition in mirror.records():
@@ -116,6 +120,9 @@ def _count_rest(streams: Mapping[int, Stream], found: Comparison) -> None:
 
 def _compare_next(record: Any, key: bytes | None, partition: int, stream: Stream, mirror: Expected, found: Comparison) -> None:
     message = next(stream, None)
+    if message is None and partition in mirror.hidden_from:
+        found.hidden += 1
+        return
     differs = "only in the journal" if message is None else difference(record, message, key, found.times_compared)
     if not differs:
         found.compared += 1
@@ -157,6 +164,7 @@ class Expected:
         """Reads the source position and the ends of the partitions of the same moment, while a mirror may be running."""
         source_position = self._pair.source_positions[self._pair.journal.uuid]
         for _ in range(STABLE_TRIES):
+            self.hidden_from: dict[int, int] = self._pair.cluster.hidden_from(self.topic)
             self.ends: dict[int, int] = self._pair.cluster.end_offsets(self.topic)
             again = find_pair(self._pair.journal.path, str(self._pair.url), self._pair.cluster.settings.given).source_positions
             before, source_position = source_position, again[self._pair.journal.uuid]
@@ -247,6 +255,7 @@ class Expected:
 def _verify_capture(pair: Pair) -> Comparison:
     found = Comparison(FROM_KAFKA)
     topic = pair.topic()
+    found.open_transactions = open_transactions(pair.cluster, topic, pair.cluster.hidden_from(topic))
     first = pair.cluster.first_offsets(topic)
     compacted = "compact" in pair.cluster.config(topic.name).get("cleanup.policy", "")
     streams: dict[int, Stream] = {}

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from jlog.errors import JournalError
+from jlog.errors import JournalError, JournalMoved, JournalNotFound
 from jlog.flow.ends import Lag
 from jlog.flow.engine import Flow
 from jlog.flow.options import nothing
@@ -27,6 +27,7 @@ from jlog.flow.stop import GRACE_SECONDS, SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.client.errors import may_pass
 from jlog.kafka.client.settings import ENVIRONMENT
 from jlog.kafka.mirror_file import Job, read_tables
+from jlog.kafka.mirrors import Mirror
 
 LOOK_EVERY = 5.0  # seconds between two looks for journals and topics
 REPORT_EVERY = 1.0  # seconds between two reports of a process
@@ -70,6 +71,7 @@ class Mirrors:
         self._lags = lags
         self._on_event = on_event
         self._mirrors: dict[str, MirrorProcess] = {}
+        self._askers: dict[str, str] = {}  # the table that has asked first, by the name of the job
         self._said: dict[str, str] = {}
         self._said_once: set[tuple[str, str]] = set()
         self._waiting: set[str] = set()  # tables whose brokers are away
@@ -127,10 +129,20 @@ class Mirrors:
         self.flows.pop(where, None)
         self.failures.pop(where, None)
         for job in jobs:
-            if job.name not in self._mirrors:
+            if (first := self._askers.setdefault(job.name, where)) != where:
+                self._refuse_twice(where, job, first)
+            elif job.name not in self._mirrors:
                 self._mirrors[job.name] = MirrorProcess(
                     job, self._until_end, self._lags, self._stop, partial(self._say, job.name)
                 )
+
+    def _refuse_twice(self, where: str, job: Job, first: str) -> None:
+        """Tells that two tables ask for the same, perhaps with other options: the first of them holds."""
+        error = ValueError(
+            f"{job.name} is asked for by {first} already, and goes on as that says; leave it out in one of the two"
+        )
+        self._say_once(where, str(error))
+        self.failures[where] = error
 
     def _supervise(self) -> None:
         """Looks at all processes, and then waits a moment. In one thread: the kernel kills a process when the thread ends that
@@ -138,7 +150,9 @@ class Mirrors:
         for name, mirror in [*self._mirrors.items()]:
             mirror.look()
             self.flows[name] = mirror.state
-            if mirror.failure is not None:
+            if mirror.has_no_journal:  # one that is created there later is mirrored
+                del self._mirrors[name], self.flows[name]
+            elif mirror.failure is not None:
                 self.failures[name] = mirror.failure
         time.sleep(SLICE_SECONDS)
 
@@ -186,6 +200,7 @@ class MirrorProcess:
         self.state: MirrorState = MirrorState().down("its process is not started yet")
         self.failure: Exception | None = None  # the error that ended it for good
         self.is_over: bool = False
+        self.has_no_journal: bool = False  # it was moved away or removed
         self._given = job, until_end, lags, os.getpid()
         self._until_end = until_end
         self._stop = stop
@@ -255,7 +270,9 @@ class MirrorProcess:
         self.is_over = self._until_end or (failure is not None and not may_pass(failure))
         if failure is not None:
             self._is_down(str(failure) or repr(failure))
-            self.failure = failure if self.is_over else None
+            is_gone = self._given[0].flow is Mirror and isinstance(failure, (JournalMoved, JournalNotFound))
+            self.has_no_journal = is_gone and not self._until_end
+            self.failure = failure if self.is_over and not self.has_no_journal else None
 
     def _is_down(self, problem: str, *, again: bool = False) -> None:
         self._say(problem, again=again)

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import partial
 from types import UnionType
@@ -164,6 +164,13 @@ def _check_options(options: Table, find: Callable[..., object], flow: Callable[.
     _check_table(options, {name: types for name, types in known.items() if name not in NOT_OF_THE_FILE}, error)
     _check_table(options.get("writer", {}), _types(Writer), error)
     _check_settings(options.get("settings", {}), error)
+    shared = {one.name: options[one.name] for one in fields(FlowOptions) if one.name in options}
+    if shared.get("refused") == "dead-letter":
+        shared.setdefault("dead_letter", "the table's own")
+    try:
+        FlowOptions(**shared)
+    except ValueError as wrong:
+        raise error(str(wrong), str(wrong).partition(" ")[0].partition("=")[0]) from None
     for one in inspect.signature(find).parameters.values():
         if one.kind is one.KEYWORD_ONLY and one.default is one.empty and one.name not in options:
             raise error(f"{one.name} is missing")

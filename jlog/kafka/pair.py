@@ -18,6 +18,7 @@ from jlog.kafka.client.cluster import Cluster, Topic, check_same
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.names import identity_of_topics
 from jlog.kafka.client.settings import Config, End, Settings
+from jlog.kafka.client.streams import OpenTransaction, open_transactions
 from jlog.kafka.client.table import check_prefix, read_table, wait_until_seen
 from jlog.kafka.client.topology import matches
 from jlog.kafka.client.url import TopicUrl, is_topic_url, parse, parse_topics
@@ -32,7 +33,8 @@ TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
 class Status:
     """The progress of a mirror or a capture. `sequence` is that of the next record that a mirror moves; `offsets` are those of
     the next message of each partition that a capture reads. `owner` is the process that mirrored last. `road` says how
-    the brokers are reached with the settings that were given."""
+    the brokers are reached with the settings that were given. `open_transactions` are those that hide records of the topic from
+    readers now."""
 
     direction: str
     journal: str
@@ -42,6 +44,7 @@ class Status:
     offsets: dict[int, int] = field(default_factory=dict)
     owner: dict[str, Any] = field(default_factory=dict)
     road: str = ""
+    open_transactions: list[OpenTransaction] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         where: dict[str, Any] = {"sequence": self.sequence, "owner": self.owner}
@@ -56,6 +59,7 @@ class Status:
             "lag_bytes": self.lag.bytes,
             "lag_seconds": self.lag.seconds,
             "road": self.road,
+            "open_transactions": [one._asdict() for one in self.open_transactions],
         }
 
 
@@ -122,16 +126,22 @@ def status(
     common: dict[str, Any] = {"journal": pair.journal.path, "topic": str(pair.url), "road": road(pair.cluster.settings)}
     if pair.direction == TO_KAFKA:
         if pair.url.topic in pair.cluster.names():  # a user who may only read the table does not see it
-            pair.topic()
+            common["open_transactions"] = _open_in(pair)
         sequence = int(pair.source_positions[pair.journal.uuid]["sequence"])
         return Status(TO_KAFKA, lag=journal_lag(pair.journal, sequence), sequence=sequence, owner=pair.owner, **common)
     topic = pair.topic()
+    common["open_transactions"] = _open_in(pair)
     rows = [(int(partition), row) for partition, row in pair.source_positions.items() if row["topic_id"] == topic.id]
     offsets = {partition: int(row["offset"]) for partition, row in sorted(rows)}
     if pair.url.partition is None:  # those that were added since are captured from the first record on
         offsets |= dict.fromkeys(range(max(offsets) + 1, topic.partitions), 0)
     lag = topics_lag(pair.cluster, {(pair.url.topic, partition): offset for partition, offset in offsets.items()})
     return Status(FROM_KAFKA, lag=lag, offsets=offsets, **common)
+
+
+def _open_in(pair: Pair) -> list[OpenTransaction]:
+    topic = pair.topic()
+    return open_transactions(pair.cluster, topic, pair.cluster.hidden_from(topic))
 
 
 # --- Part by part ---------------------------------------------------------------------------------------------------

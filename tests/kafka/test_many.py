@@ -112,6 +112,50 @@ def test_followers_end_together(config, broker, witness, topic, tmp_path):
     assert mirrors.failures == {}
 
 
+def test_a_journal_that_takes_the_place_of_one_that_was_moved_is_mirrored(
+    config, broker, witness, topic, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(many, "LOOK_EVERY", 0.1)
+    fill(tmp_path / "a", [b"old"])
+    path = config(f"""
+        [[to-kafka]]
+        journals = "{tmp_path}/a"
+        url = "kafka://{broker.address}"
+        topic = "{topic}"
+    """)
+    mirrors = Mirrors(path)
+    witness.make(topic)
+    with running(mirrors):
+        wait_until(lambda: witness.values(topic) == [b"old"])
+        (tmp_path / "a").rename(tmp_path / "moved away")
+        fill(tmp_path / "a", [b"new"])
+        wait_until(lambda: witness.values(topic) == [b"old", b"new"])
+        (tmp_path / "a").rename(tmp_path / "moved away too")
+        wait_until(lambda: not mirrors.flows)
+        fill(tmp_path / "a", [b"newest"])
+        wait_until(lambda: witness.values(topic) == [b"old", b"new", b"newest"])
+    assert mirrors.failures == {}
+
+
+def test_two_tables_that_ask_for_the_same_mirror_are_told(config, broker, witness, topic, tmp_path):
+    for name in ("a", "b"):
+        fill(tmp_path / name, [name.encode()])
+    table = f"""
+        [[to-kafka]]
+        url = "kafka://{broker.address}"
+        topic = "{topic}.{{name}}"
+        journals ="""
+    path = config(f"{table} '{tmp_path}/a'\npartitions = 3\n{table} ['{tmp_path}/a', '{tmp_path}/b']\n")
+    events = []
+    mirrors = Mirrors(path, until_end=True, on_event=events.append)
+    mirrors.run()
+    assert [*mirrors.failures] == ["[[to-kafka]] 2"]
+    told = f"[[to-kafka]] 2: {tmp_path}/a to kafka://{broker.address}/{topic}.a is asked for by [[to-kafka]] 1 already"
+    assert [line.startswith(told) for line in events] == [True]
+    assert witness.partitions(f"{topic}.a") == 3
+    assert witness.values(f"{topic}.b") == [b"b"]
+
+
 def test_an_absent_cluster_is_waited_for_and_the_others_go_on(
     config, broker, fragile_broker, witness, topic, tmp_path, monkeypatch
 ):
@@ -243,6 +287,11 @@ BAD = {
     "text for a table": (f"{FROM}writer = 'lz4'\n", "line 5: writer must be a table"),
     "a list of numbers": (FROM.replace("topics = 'x'", "topics = [1]"), r"line 2: topics must be text .*not \[1\]"),
     "a flag for a number": (f"{TO}rate = true\n", "line 4: rate must be a number, not True"),
+    "no end": (f"{TO}rate = inf\n", "line 4: rate must be a number of records a second, above 0, not inf"),
+    "not a number": (f"{TO}rate = nan\n", "line 4: rate must be a number of records a second, above 0, not nan"),
+    "less than nothing": (f"{FROM}rate = -1\n", "line 5: rate must be a number of records a second, above 0, not -1"),
+    "a pause for ever": (f"{TO}linger = inf\n", "line 4: linger must be a number of seconds, from 0 to 5, not inf"),
+    "no policy": (f"{TO}refused = 'later'\n", "line 4: refused must be one of stop, skip, dead-letter, not 'later'"),
     "an option of the command": (f"{TO}until_end = true\n", "line 4: there is no until_end"),
     "a function": (f"{TO}on_commit = 'x'\n", "line 4: there is no on_commit"),
     "a number for a choice": (f"{TO}\n{TO}refused = 1\n", "line 8: refused must be text in quotes, not 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 
 import pytest
 from confluent_kafka import Producer
@@ -496,6 +497,27 @@ def test_others_may_write_to_the_topic(writer, journal, url, witness, broker, to
     assert witness.values(topic) == [b"ours", b"theirs", b"ours again"]
     found = verify(journal, url)
     assert not found.ok
+
+
+def test_records_that_an_open_transaction_hides_are_no_differences(writer, journal, url, witness, broker, topic):
+    writer.append(b"seen")
+    mirror(journal, url)
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": f"{topic} of another program"})
+    producer.init_transactions(HUNG_SECONDS)
+    producer.begin_transaction()
+    producer.produce(topic, b"theirs", timestamp=int(1000 * time.time()) - 60_000)
+    producer.flush()
+    writer.extend([b"hidden"] * 2)
+    mirror(journal, url)
+    found = verify(journal, url)
+    assert (found.ok, found.compared, found.hidden, found.differences) == (False, 1, 2, 0)
+    ((partition, offset, seconds),) = found.open_transactions
+    assert (partition, offset, witness.values(topic)) == (0, 2, [b"seen"])  # the end of the first one has offset 1
+    assert 60 <= seconds < 60 + HUNG_SECONDS
+    assert [one[:2] for one in status(journal, url).open_transactions] == [(0, 2)]
+    producer.abort_transaction(HUNG_SECONDS)
+    wait_until(lambda: not status(journal, url).open_transactions)
+    assert verify(journal, url).compared == 3
 
 
 def test_the_lag_is_told_from_either_side(writer, journal, url, witness, monkeypatch):

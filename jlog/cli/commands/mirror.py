@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -304,7 +304,18 @@ def status(journal: str, topic: str, as_json: bool) -> None:
         found["owner"] = f"process {owner['pid']} on {owner['host']}"
     found["lag_bytes"] = "unknown" if found["lag_bytes"] is None else human_bytes(found["lag_bytes"])
     found["lag_seconds"] = "unknown" if found["lag_seconds"] is None else f"{found['lag_seconds']:.1f}"
+    opened = found.pop("open_transactions")
     print_fields(found.items())
+    _complain_of_open(opened)
+
+
+def _complain_of_open(transactions: Iterable[Mapping[str, Any]]) -> None:
+    for one in transactions:
+        since = "" if one["seconds"] is None else f", begun {one['seconds']:.0f} s ago,"
+        complain(
+            f"partition {one['partition']}: an open transaction{since} hides all records from offset {one['offset']} on. It is "
+            "a mirror's that is at work, or another program's: `kafka-transactions.sh find-hanging` says whose"
+        )
 
 
 @mirror.command(short_help="Compare both sides.")
@@ -321,12 +332,15 @@ def verify(journal: str, topic: str, as_json: bool) -> None:
     """
     with working("Comparing"), checked():
         found = kafka().verify(journal, topic)
-    fields = {"ok": found.ok, **vars(found)}
+    opened = [one._asdict() for one in found.open_transactions]
+    fields = {"ok": found.ok, **vars(found), "open_transactions": opened}
     if as_json:
         print_json(fields)
     else:
-        examples = fields.pop("examples")
-        print_fields([("result", "the same" if fields.pop("ok") else "different"), *fields.items()])
+        examples, _, is_same = fields.pop("examples"), fields.pop("open_transactions"), fields.pop("ok")
+        result = "the same" if is_same else "different" if found.differences else "not known: records are hidden"
+        print_fields([("result", result), *fields.items()])
+        _complain_of_open(opened)
         for example in examples:
             click.echo("  " + ", ".join(f"{name} {value}" for name, value in example.items()))
     if not found.ok:

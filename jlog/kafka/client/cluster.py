@@ -319,6 +319,13 @@ class Cluster:
         """Returns the end of each partition, after the last transaction that is complete."""
         return self._offsets(topic, OffsetSpec.latest(), partitions)
 
+    def hidden_from(self, topic: Topic) -> dict[int, int]:
+        """Returns the partitions in which an open transaction hides records from readers, with the offset where it begins. Both
+        ends are asked for, first the one of all records: a transaction that is committed in between hides nothing."""
+        places = [(topic.name, partition) for partition in range(topic.partitions) if partition not in topic.leaderless]
+        written = self.ends_of(places, committed=False)
+        return {partition: end for (name, partition), end in self.ends_of(places).items() if end < written[name, partition]}
+
     def offsets_at(self, topic: Topic, timestamp_us: int, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """Returns the offset of the first record at or after this time in each partition; the end where all are earlier."""
         milliseconds = -(-timestamp_us // 1000)  # a record's time is kept to the millisecond, rounded down

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jlog.kafka.client.background import let_go
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
 from jlog.kafka.client.errors import TIMED_OUT, is_without_group, told
+from jlog.kafka.client.records import time_us_of
+
+if TYPE_CHECKING:
+    from jlog.kafka.client.cluster import Topic
 
 AT_ONCE = 1_000
 QUEUED_KILOBYTES = 8_192
@@ -65,3 +69,22 @@ class Stream:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             finally:
                 let_go([consumer])
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that hides a partition's records from its first one on. seconds: the age of that one, None if it has no
+    time. The client cannot ask the brokers whose it is; `kafka-transactions.sh find-hanging` does."""
+
+    partition: int
+    offset: int
+    seconds: float | None
+
+
+def open_transactions(cluster: Cluster, topic: Topic, hidden_from: Mapping[int, int]) -> list[OpenTransaction]:
+    """Returns the first open transaction of each partition that has one."""
+    found = []
+    for partition, offset in sorted(hidden_from.items()):
+        first = next(Stream(cluster, topic.name, partition, offset, offset + 1, isolation_level="read_uncommitted"), None)
+        time_us = None if first is None else time_us_of(first)
+        found.append(OpenTransaction(partition, offset, None if time_us is None else round(time.time() - time_us / 1e6, 3)))
+    return found
