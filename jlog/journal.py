@@ -41,7 +41,7 @@ from jlog.storage.attaching import attached
 from jlog.storage.creation import create_journal
 from jlog.storage.damage import Damage, walk_segment
 from jlog.storage.gaps import Gaps
-from jlog.storage.meta import read_meta
+from jlog.storage.meta import read_meta, unless_deleted
 from jlog.storage.segments import Segment, segments_now
 from jlog.storage.state import read_state
 from jlog.system.arguments import check_flag
@@ -148,17 +148,20 @@ class Journal:
     # --- Contents ---------------------------------------------------------------------------------------------------
 
     def _cursor(self) -> Cursor:
-        return Cursor(self._path, self._meta.uuid)
+        with unless_deleted(self._path, self._meta):
+            return Cursor(self._path, self._meta.uuid)
 
     @property
     def first_sequence(self) -> int:
         """Sequence of the oldest retained record."""
-        return int(self._cursor().first_sequence)
+        with unless_deleted(self._path, self._meta):
+            return int(self._cursor().first_sequence)
 
     @property
     def next_sequence(self) -> int:
         """Sequence of the record that comes next: the end."""
-        return int(self._cursor().next_sequence)
+        with unless_deleted(self._path, self._meta):
+            return int(self._cursor().next_sequence)
 
     def __len__(self) -> int:
         return self._gaps.records_between(self.first_sequence, self.next_sequence)
@@ -173,7 +176,8 @@ class Journal:
 
     def segments(self) -> list[Segment]:
         """Lists the segments, oldest first, with the open one."""
-        return segments_now(self._path, self._meta)
+        with unless_deleted(self._path, self._meta):
+            return segments_now(self._path, self._meta)
 
     def blocks(self) -> Iterator[tuple[str, Block | Damage]]:
         """Yields each block in the segments, with the path of its segment: the raw structure, as the blocks' headers state it.

@@ -17,7 +17,7 @@ from jlog._core.work.window import look
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
 from jlog.positions.names import check_name, check_new_name, is_name
 from jlog.positions.work_files import WorkOptions
-from jlog.storage.meta import Meta
+from jlog.storage.meta import Meta, check_is, read_meta, unless_deleted
 from jlog.system.clock import time_of
 from jlog.system.files import Directory, file_in, has_more_entries, is_there, stat_file
 
@@ -32,13 +32,14 @@ FEW = 64
 def table_locked(path: str, deadline: Deadline = NEVER) -> HeldRange:
     """Returns a context that holds the lock under which positions are created, removed or moved backward, and segments are
     removed. It raises JournalLocked where another process does one of these until the deadline."""
-    return HeldRange(
-        file_in(path, "lock"),
-        RANGES["table"],
-        deadline,
-        f"{path}: its table of subscribers was being changed, or its segments removed, by another process for the whole "
-        "lock_timeout; try again. If that process is stopped, continue or end it",
-    )
+    with unless_deleted(path):
+        return HeldRange(
+            file_in(path, "lock"),
+            RANGES["table"],
+            deadline,
+            f"{path}: its table of subscribers was being changed, or its segments removed, by another process for the whole "
+            "lock_timeout; try again. If that process is stopped, continue or end it",
+        )
 
 
 DEAD_AFTER = timedelta(days=1)  # so that a subscriber is not called dead over a night without work
@@ -213,6 +214,7 @@ def path_of(path: str, kind: str, name: str) -> str:
 
 
 def not_found(path: str, kind: str, name: str) -> LookupError:
+    read_meta(path)  # raises where the journal was deleted, and all names with it
     found = names(path, kind)
     there = ", ".join(found[:FEW]) or "none"
     more = f" and {len(found) - FEW:,} more" if len(found) > FEW else ""
@@ -246,7 +248,8 @@ def read(path: str, meta: Meta, kind: str, name: str) -> int:
 
 
 def create(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
-    """Creates a new position file, durably and as a whole. Called under the table's lock."""
+    """Creates a new position file, durably and as a whole. Called under the table's lock, which a deletion may have had."""
+    check_is(path, meta)
     temporary = f".{os.getpid()}.new"
     with Directory(path, f"{kind}s", make=True) as directory, directory.made(check_new_name(name, kind), temporary) as fd:
         dual_slot.write_position(fd, meta.uuid, meta.epoch, sequence, os.path.join(directory.path, temporary))

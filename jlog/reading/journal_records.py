@@ -19,7 +19,7 @@ from jlog.positions.position_files import CHECKPOINT
 from jlog.positions.start import Range, find_start, time_ranges
 from jlog.storage.damage import Damage, skip_damage
 from jlog.storage.gaps import Gaps
-from jlog.storage.meta import Meta, hold_journal
+from jlog.storage.meta import Meta, hold_journal, unless_deleted
 from jlog.system.files import HeldPath
 from jlog.system.filesystem import journal_path
 
@@ -40,7 +40,8 @@ class JournalRecords:
         self.path: str
         self.meta: Meta
         self.path, self.meta = hold_journal(journal_path(path))
-        self.cursor: Cursor = Cursor(self.path, self.meta.uuid, durable_only=durable_only)
+        with unless_deleted(self.path, self.meta):
+            self.cursor: Cursor = Cursor(self.path, self.meta.uuid, durable_only=durable_only)
         self.gaps: Gaps = Gaps(self.path, self.meta.uuid)
 
     def close(self) -> None:
@@ -57,9 +58,10 @@ class JournalRecords:
         """Moves the position. A checkpoint's name counts only with `checkpoints`."""
         start = resolved(start)
         while True:
-            sequence = find_start(self.path, self.meta, self.cursor, start, checkpoints=checkpoints)
             try:
-                return self.cursor.seek(sequence)
+                with unless_deleted(self.path, self.meta):
+                    sequence = find_start(self.path, self.meta, self.cursor, start, checkpoints=checkpoints)
+                    return self.cursor.seek(sequence)
             except PositionLost:
                 if start != "begin" and not isinstance(start, datetime):
                     raise  # else retention has just removed what was found

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from jlog._core.format.checksum import crc32c
 from jlog._core.format.constants import FORMAT_VERSION, NUMBER_MAX
 from jlog._core.format.dual_slot import birth_us
 from jlog._core.system.durable import sync_directory
-from jlog.errors import CorruptJournal, JournalNotFound, UnsupportedFormat
+from jlog.errors import CorruptJournal, JournalMoved, JournalNotFound, UnsupportedFormat
 from jlog.options import stored_options
 from jlog.system.files import Directory, HeldPath, file_in, is_there, open_file, read_small, write_whole
 
@@ -47,6 +47,26 @@ def read_meta(path: str) -> Meta:
     """Reads the file. Raises JournalNotFound where `path` is not a journal, CorruptJournal or UnsupportedFormat where it cannot
     be read."""
     return parse_meta(_text_of(path), file_in(path, NAME))
+
+
+def check_is(path: str, meta: Meta) -> None:
+    """Raises JournalNotFound where the journal was deleted, JournalMoved where another one was created there since."""
+    if read_meta(path).uuid != meta.uuid:
+        raise JournalMoved(f"{path} was deleted, and another journal was created there; close this object, and open it again")
+
+
+@contextmanager
+def unless_deleted(path: str, meta: Meta | None = None) -> Iterator[None]:
+    """Raises JournalNotFound or JournalMoved in place of the error that a file is missing, where the journal was deleted in the
+    meantime."""
+    try:
+        yield
+    except (FileNotFoundError, CorruptJournal):
+        if meta is None:
+            read_meta(path)
+        else:
+            check_is(path, meta)
+        raise
 
 
 class MetaReader:
