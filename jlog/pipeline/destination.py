@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FORMATS: dict[str, type[DeltaTable | IcebergTable]] = {"delta": DeltaTable, "iceberg": IcebergTable}
 ANEW = "Or begin anew with another destination and another checkpoint"
 ADOPT = "Or go on after the table's last batch, with --adopt and a new --checkpoint"
+RELOAD = "Or load again what the sources still have, with --adopt and a new --checkpoint"
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class Destination:
         if state.pipeline != self._checkpoint.kept_id():
             raise AnotherPipeline(self.name, state)
         there = state.batch
+        if last is not None and state.taken_by:
+            raise JournalError(
+                f"the checkpoint {self._checkpoint.path} has loaded {self.name} up to batch {last.number}, and "
+                f"{state.taken_by} has taken away all rows. Restore the table to the version before. {RELOAD}. {ANEW}"
+            )
         if last is not None and not state.is_partial:
             if there is None or there.number < last.number:
                 upto = "not even its first one" if there is None else f"only those up to {there.number}"

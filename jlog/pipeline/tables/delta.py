@@ -21,7 +21,16 @@ from pyspark.errors import PySparkException
 
 from jlog.errors import JournalError
 from jlog.pipeline.tables.files import directories_of
-from jlog.pipeline.tables.table import PROPERTY, AnotherPipeline, CatalogTable, Check, TableState, check_rows, counted
+from jlog.pipeline.tables.table import (
+    PROPERTY,
+    AnotherPipeline,
+    CatalogTable,
+    Check,
+    TableState,
+    check_rows,
+    counted,
+    takes_all,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,6 +44,8 @@ MAPPING = "delta.columnMapping.mode"
 CHANGED = "DELTA_METADATA_CHANGED"  # in the error of a commit beside a change of properties
 EXISTS = "TABLE_OR_VIEW_ALREADY_EXISTS"  # in the error of a table's creation where its log's directory is there already
 REFUSED = set(" ,;{}()\n\t=")  # in names of columns, unless the table maps them to others
+
+EDITS = {"DELETE", "MERGE", "UPDATE"}  # which write the other rows of a file again
 
 Entries = list[dict[str, Any]]  # of one version in Delta's log
 
@@ -58,6 +69,10 @@ class Commit:
         note = json.loads(text)
         state = replace(TableState.of(json.dumps(note[PROPERTY])), rows=_rows_in(entries))
         return cls(version, state, note["attempt"], note["is_first"])
+
+    def without_rows(self, taken_by: str) -> Commit:
+        """Returns the commit as it counts once others have taken away all rows: the same batches may come again."""
+        return replace(self, state=self.state.without_rows(taken_by), attempt=self.attempt + 1)
 
 
 def _note(state: TableState, attempt: int, *, is_first: bool = False) -> str:
@@ -112,18 +127,33 @@ class DeltaTable(CatalogTable):
     def _commit_before(self, end: int) -> Commit | None:
         """Returns the newest commit of a pipeline below this version. A table that others have restored is what it was. A first
         claim counts only where no other pipeline has the table already: of several, the earliest one."""
-        upto, newest = end - 1, None
+        upto, newest, taken_by = end - 1, None, ""
         for version, entries in self._history(end):
             found = Commit.of(version, entries) if version <= upto else None
             if found is not None:
                 if newest is not None and newest.state.pipeline == found.state.pipeline:
                     return newest
-                newest = found
+                newest = found.without_rows(taken_by) if taken_by else found
                 if not found.is_first:
-                    return found
+                    return newest
             elif version <= upto:
                 upto = self._restored_to(version, entries)
+                if upto == version and newest is None and not taken_by and self._takes_all(version, entries):
+                    taken_by = f"version {version} ({_info_of(entries).get('operation')})"
         return newest
+
+    def _takes_all(self, version: int, entries: Entries) -> bool:
+        """Judges a version of another writer, which may remove files also to join them, or to mark rows in them as deleted."""
+        removed = {
+            entry["remove"]["path"] for entry in entries if "remove" in entry and entry["remove"].get("dataChange", True)
+        }
+        added = {entry["add"]["path"] for entry in entries if "add" in entry}
+        if not removed or not self._files.exists(self._log_file(version - 1)):  # a cleaned log has no batch below it
+            return False
+        reader = self._spark.read.format("delta").option("versionAsOf", version - 1)
+        before = reader.load(self.name) if self._is_path else reader.table(self.name)
+        rewritten = len(added) if _info_of(entries).get("operation") in EDITS else 0
+        return takes_all(there=len(before.inputFiles()), removed=len(removed - added), rewritten=rewritten)
 
     def _restored_to(self, version: int, entries: Entries) -> int:
         """Returns the version to which this one has restored the table; or itself."""

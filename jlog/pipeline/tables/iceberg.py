@@ -20,7 +20,16 @@ from pyspark.sql.types import StructType
 
 from jlog.errors import JournalError
 from jlog.pipeline.tables.files import directories_of
-from jlog.pipeline.tables.table import PROPERTY, AnotherPipeline, CatalogTable, Check, TableState, check_rows, counted
+from jlog.pipeline.tables.table import (
+    PROPERTY,
+    AnotherPipeline,
+    CatalogTable,
+    Check,
+    TableState,
+    check_rows,
+    counted,
+    takes_all,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +38,7 @@ CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 STAGES = "write.wap.enabled"
 STAGED_AS = "spark.wap.id"
 STAGED_ID = "wap.id"  # in a snapshot's summary
+OVERWRITES = "replace-partitions"  # in the summary of a dynamic INSERT OVERWRITE
 TAG = "jlog-"
 # Each batch adds a file that lists all snapshots: without the second one their number would grow with each batch.
 PROPERTIES = {STAGES: "true", "write.metadata.delete-after-commit.enabled": "true"}
@@ -114,7 +124,7 @@ class IcebergTable(CatalogTable):
 
     def complete(self, state: TableState) -> None:
         table = self._load()
-        snapshot = _tagged(table, state.pipeline)
+        snapshot = None if state.batch is None else _tagged(table, state.pipeline)
         if snapshot is not None:
             self._sync(snapshot, table)  # the driver may have been killed before it has done so
 
@@ -203,26 +213,43 @@ def _state_of(table: Any) -> TableState | None:
     if text is None:
         return None
     claim = TableState.of(text)
-    last = _published(table, _tagged(table, claim.pipeline), claim.pipeline)
+    last, taken_by = _published(table, _tagged(table, claim.pipeline), claim.pipeline)
+    if taken_by:
+        return claim.without_rows(taken_by)
     if last is None:
         return claim
     summary = last.summary()
     return replace(TableState.of(summary.get(PROPERTY)), rows=int(summary.get("added-records") or 0))
 
 
-def _published(table: Any, last: Any, pipeline: str) -> Any:
-    """Returns the snapshot of the last batch, if readers still have it, or that of the last one that they have."""
+def _published(table: Any, last: Any, pipeline: str) -> tuple[Any, str]:
+    """Returns the snapshot of the last batch, if readers still have it, or that of the last one that they have; and what has
+    taken all rows away, where that is why they have none. Readers see the current snapshot and those that it was made from.
+    The tag says only which one was the last."""
     ancestor, is_undone = table.currentSnapshot(), False
+    if last is not None and ancestor is None:
+        return None, "a CREATE OR REPLACE TABLE"
     while last is not None and ancestor is not None:
         source = int(ancestor.summary().get("source-snapshot-id") or -1)
         if last.snapshotId() in (ancestor.snapshotId(), source):
-            return last
+            return last, ""
+        if not is_undone and _takes_all(ancestor):
+            return None, f"snapshot {ancestor.snapshotId()} ({ancestor.operation()})"
         if ancestor.sequenceNumber() < last.sequenceNumber():
             is_undone, found = True, _batch_in(table, ancestor, pipeline)
             if found is not None:
-                return found
+                return found, ""
+        if ancestor.parentId() is None and not is_undone:
+            return None, f"a CREATE OR REPLACE TABLE, which began with snapshot {ancestor.snapshotId()},"
         ancestor = None if ancestor.parentId() is None else table.snapshot(ancestor.parentId())
-    return None if is_undone else last  # what is between them may have expired
+    return (None if is_undone else last), ""  # what is between them may have expired
+
+
+def _takes_all(snapshot: Any) -> bool:
+    summary = snapshot.summary()
+    total, added, removed = (int(summary.get(f"{what}-records") or 0) for what in ("total", "added", "deleted"))
+    is_overwrite = added > removed or summary.get(OVERWRITES) == "true"  # else it may be a DELETE, UPDATE or MERGE
+    return takes_all(there=total - added + removed, removed=removed, rewritten=0 if is_overwrite else added)
 
 
 def _batch_in(table: Any, snapshot: Any, pipeline: str) -> Any:

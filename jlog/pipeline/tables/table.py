@@ -45,7 +45,8 @@ class TableState:
     end: the source positions up to which it has been loaded, by this pipeline or by one before.
     retries: how often rows of the quarantine were added after this batch. Then `rows` are those of the last time, and
     batch_rows those of the batch.
-    is_partial: the table's own history was cleaned, and does not say what its last batch is."""
+    is_partial: the table's own history was cleaned, and does not say what its last batch is.
+    taken_by: the change by which others took away all rows, and with them the last batch; see `takes_all`. Never stored."""
 
     pipeline: str
     checkpoint: str
@@ -55,11 +56,12 @@ class TableState:
     retries: int = 0
     batch_rows: int = 0
     is_partial: bool = False
+    taken_by: str = ""
 
     @property
     def as_json(self) -> str:
-        found = asdict(replace(self, batch=self.batch and replace(self.batch, end=None)))
-        return json.dumps({name: value for name, value in found.items() if value not in (None, 0, False)})
+        found = asdict(replace(self, batch=self.batch and replace(self.batch, end=None), taken_by=""))
+        return json.dumps({name: value for name, value in found.items() if value not in (None, 0, False, "")})
 
     @classmethod
     def of(cls, text: str) -> TableState:
@@ -69,7 +71,11 @@ class TableState:
 
     def after(self, batch: BatchId) -> TableState:
         """Returns the state once this batch was added."""
-        return replace(self, batch=batch, rows=0, end=batch.end, retries=0, batch_rows=0, is_partial=False)
+        return replace(self, batch=batch, rows=0, end=batch.end, retries=0, batch_rows=0, is_partial=False, taken_by="")
+
+    def without_rows(self, taken_by: str) -> TableState:
+        """Returns the state once others have taken away all rows."""
+        return replace(self, batch=None, rows=0, end=None, retries=0, batch_rows=0, taken_by=taken_by)
 
     def after_retry(self) -> TableState:
         """Returns the state once rows of the quarantine were added, which belong to no batch of the query."""
@@ -201,6 +207,13 @@ class CatalogTable(Table):
         """Adds the columns to partition by to what creates the table."""
         columns = [f.col(f"`{name}`") for name in self._partition_by]
         return creator.partitionedBy(*columns) if columns else creator
+
+
+def takes_all(*, there: int, removed: int, rewritten: int) -> bool:
+    """Judges a change by another writer: whether it took away all that was there, as CREATE OR REPLACE, TRUNCATE, an overwrite
+    and a DELETE without a condition do. One that leaves some, or writes it again, as UPDATE does, has chosen what to change.
+    The numbers are those of rows or of files. rewritten: those among the added ones that may have been there before."""
+    return 0 < there <= removed and not rewritten
 
 
 def counted(frame: DataFrame) -> tuple[DataFrame, Callable[[], int]]:

@@ -70,7 +70,9 @@ class Verbs:
     def write(self, kind: str, place: str, columns: list[str]) -> None:
         """Adds 20 rows as another writer does."""
         frame = self._spark.range(20).selectExpr(*columns)
-        if kind == "delta":
+        if "/" not in place:
+            frame.writeTo(place).append()
+        elif kind == "delta":
             frame.write.format("delta").mode("append").save(place)
         else:
             frame.writeTo(IcebergTable(self._spark, place)._sql_name).append()

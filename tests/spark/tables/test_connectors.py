@@ -187,6 +187,49 @@ def test_a_table_that_is_gone_is_missed(tables: TableDriver, table: tuple[str, s
         tables.add(*table, "p", (1, "bb"), COLUMNS)
 
 
+TAKE_ALL = {
+    "replaced": "CREATE OR REPLACE TABLE {name} (id BIGINT, odd BIGINT) USING {kind}",
+    "replaced by rows": "CREATE OR REPLACE TABLE {name} USING {kind} AS SELECT id, id % 2 AS odd FROM range(100, 105)",
+    "deleted": "DELETE FROM {name} WHERE id >= 0",
+    "overwritten": "INSERT OVERWRITE {name} SELECT id, id % 2 AS odd FROM range(100, 150)",
+    "truncated": "TRUNCATE TABLE {name}",
+}
+
+
+@pytest.mark.parametrize("change", TAKE_ALL)
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_change_that_takes_all_rows_away_is_told_and_the_table_can_be_loaded_again(
+    tables: TableDriver, kind: str, change: str
+) -> None:
+    if (kind, change) == ("delta", "truncated"):
+        pytest.skip("Delta Lake does not know TRUNCATE")
+    catalog = "shop.db" if kind == "iceberg" else "spark_catalog.default"
+    table = kind, f"{catalog}.taken_{change.replace(' ', '_')}"
+    for batch in ((0, "aa"), (1, "bb")):
+        tables.add(*table, "p", batch, COLUMNS)
+    tables.sql(TAKE_ALL[change].format(name=table[1], kind=kind))
+    for _ in range(2):
+        left = ids(tables, table)
+        with pytest.raises(Refused, match=r"has loaded .* up to batch 1, and .* has taken away all rows"):
+            tables.add(*table, "p", (2, "cc"), COLUMNS)
+        assert ids(tables, table) == left
+        tables.write(*table, ["id + 200 AS id", "id % 2 AS odd"])
+    tables.adopt(*table, "q")
+    assert tables.add(*table, "q", (0, "aa"), COLUMNS) == [20, True]
+    assert ids(tables, table) == sorted([*range(20), *left, *range(200, 220)])
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_rows_that_others_change_or_choose_to_delete_keep_no_batch_out(tables: TableDriver, kind: str) -> None:
+    table = kind, "shop.db.edited" if kind == "iceberg" else "spark_catalog.default.edited"
+    tables.add(*table, "p", (0, "aa"), COLUMNS)
+    tables.sql(f"DELETE FROM {table[1]} WHERE id < 10")
+    tables.sql(f"UPDATE {table[1]} SET odd = 7")
+    assert tables.add(*table, "p", (0, "aa"), COLUMNS) == [20, False]
+    assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
+    assert ids(tables, table) == list(range(10, 40))
+
+
 @pytest.mark.parametrize("is_there", [False, exhaustive.only(True)], ids=["new", "of another writer"])
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_of_two_pipelines_that_begin_at_once_one_gets_the_table(

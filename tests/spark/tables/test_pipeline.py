@@ -55,6 +55,28 @@ def test_what_can_be_parsed_by_now_leaves_the_quarantine_once(tables: TableDrive
     assert [(row["n"], row["s"]) for row in rows] == [(1, None), (2, None)]
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_replaced_table_keeps_its_records_in_the_journal_and_is_loaded_again(
+    tables: TableDriver, tmp_path: Path, kind: str
+) -> None:
+    dest = "shop.db.replaced" if kind == "iceberg" else "spark_catalog.default.replaced"
+    plan = {"format": kind, "subscriber": "lake"}
+    source = append(tmp_path / "journal", b"a", b"b")
+    tables.load([source], dest, str(tmp_path / "checkpoint"), **plan)
+    tables.load([source], dest, str(tmp_path / "checkpoint"), **plan)
+    passed = jlog.Journal(source).subscribers()["lake"].sequence
+    columns = "sequence BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, journal STRING, date DATE"
+    columns += ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    tables.sql(f"CREATE OR REPLACE TABLE {dest} ({columns}) USING {kind} PARTITIONED BY (date)")
+    append(tmp_path / "journal", b"c")
+    with pytest.raises(Refused, match=r"up to batch 0, and .* has taken away all rows"):
+        tables.load([source], dest, str(tmp_path / "checkpoint"), **plan)
+    assert tables.rows(kind, dest) == []
+    assert jlog.Journal(source).subscribers()["lake"].sequence == passed
+    tables.load([source], dest, str(tmp_path / "new"), adopt=True, **plan)
+    assert sorted(row["sequence"] for row in tables.rows(kind, dest)) == [0, 1, 2]
+
+
 def test_a_batch_with_other_offsets_is_refused(tables: TableDriver, tmp_path: Path) -> None:
     """The checkpoint has lost its newest files, and the journal has newer records."""
     dest, checkpoint = str(tmp_path / "dest"), tmp_path / "checkpoint"
