@@ -89,8 +89,6 @@ FINAL = (
     KafkaError.UNSUPPORTED_VERSION,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
-# The next message cannot be fetched any more: retention was faster, or the topic is another one, or has lost its tail.
-OFFSET_GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 # The leader of the partition has just changed, and the client or the broker does not know it yet.
 LEADER_UNKNOWN = (
     KafkaError._NOENT,  # "No leaders found": of a topic that has just been created
@@ -180,10 +178,3 @@ def is_without_group(error: Any) -> bool:
     """Says whether the client may not look for the coordinator of its group. A client that is in no group needs none: it goes
     on to read."""
     return isinstance(error, KafkaError) and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-
-
-def is_lost_tail(error: KafkaError) -> bool:
-    """Says whether the brokers have other records now at the offset to read next than were there (KIP-320). The client tells
-    that as a reset of the offset, and its reason only in the text."""
-    reason = KafkaError(KafkaError._LOG_TRUNCATION)
-    return error.code() == reason.code() or (error.code() == KafkaError._AUTO_OFFSET_RESET and reason.str() in error.str())

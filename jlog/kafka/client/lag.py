@@ -6,12 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
 from jlog.flow.ends import Lag, SourcePosition
-from jlog.kafka.client.background import let_go
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import told
+from jlog.kafka.client.partitions import Meaning, meaning_of, reading
 from jlog.kafka.client.records import time_us_of
 
 SAMPLE = 100  # messages of each partition, to estimate the size of a record
@@ -55,24 +53,23 @@ def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int]) -> tuple[l
     """Returns a few of the next records of each partition, and whether they reach all ends."""
     found: list[Any] = []
     ended = set()
-    with told("looking at the next records", cluster.settings):
-        consumer = Consumer({**cluster.settings.for_consumer(), "auto.offset.reset": "earliest"})
-        try:
-            consumer.assign([TopicPartition(*place, offset) for place, offset in offsets.items()])
-            left = dict.fromkeys(offsets, SAMPLE)
-            until = time.monotonic() + SAMPLE_SECONDS
-            while left and time.monotonic() < until:
-                for message in consumer.consume(1, cluster.stop.slice()) + consumer.consume(SAMPLE, 0):
-                    place = message.topic(), message.partition()
-                    if message.error() is not None:
-                        left.pop(place, None)
-                        if message.error().code() == KafkaError._PARTITION_EOF:
-                            ended.add(place)
-                    elif place in left:
-                        found.append(message)
-                        left[place] -= 1
-                        if not left[place]:
-                            del left[place]
-        finally:
-            let_go([consumer])
+    places = [(*place, offset) for place, offset in offsets.items()]
+    with (
+        told("looking at the next records", cluster.settings),
+        reading(cluster.settings, places, auto_offset_reset="earliest") as fetch,
+    ):
+        left = dict.fromkeys(offsets, SAMPLE)
+        until = time.monotonic() + SAMPLE_SECONDS
+        while left and time.monotonic() < until:
+            for message in fetch(SAMPLE, cluster.stop.slice()):
+                place = message.topic(), message.partition()
+                if message.error() is not None:
+                    left.pop(place, None)
+                    if meaning_of(message.error()) is Meaning.END:
+                        ended.add(place)
+                elif place in left:
+                    found.append(message)
+                    left[place] -= 1
+                    if not left[place]:
+                        del left[place]
     return found, len(ended) == len(offsets)

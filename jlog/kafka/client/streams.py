@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from jlog.kafka.client.background import let_go
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
-from jlog.kafka.client.errors import TIMED_OUT, is_without_group, told
+from jlog.kafka.client.errors import told
+from jlog.kafka.client.partitions import Meaning, meaning_of, reading
 from jlog.kafka.client.records import time_us_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Stream:
     def __init__(self, cluster: Cluster, topic: str, partition: int, first: int, end: int, **how: Any) -> None:
         self._settings = cluster.settings
         self._stop = cluster.stop
-        self._place = TopicPartition(topic, partition, first)
+        self._place = topic, partition, first
         self._end = end
         self._how = how
         self._messages = self._read() if first < end else iter(())
@@ -45,30 +45,24 @@ class Stream:
         self._back.append(message)
 
     def _read(self) -> Iterator[Any]:
-        with told(f"reading topic {self._place.topic}", self._settings, f"Read on topic {self._place.topic}"):
-            conf = self._settings.for_consumer(queued_max_messages_kbytes=QUEUED_KILOBYTES, **self._how)
-            consumer = Consumer(conf)
-            try:
-                consumer.assign([self._place])
+        with told(f"reading topic {self._place[0]}", self._settings, f"Read on topic {self._place[0]}"):
+            how = {"queued_max_messages_kbytes": QUEUED_KILOBYTES, **self._how}
+            with reading(self._settings, [self._place], **how) as fetch:
                 until = time.monotonic() + ANSWER_SECONDS
                 while time.monotonic() < until:
-                    for message in consumer.consume(1, self._stop.slice()) + consumer.consume(AT_ONCE, 0):
+                    for message in fetch(AT_ONCE, self._stop.slice()):
                         error = message.error()
-                        if error is None:
-                            if message.offset() >= self._end:
-                                return
-                            yield message
-                        elif error.code() == KafkaError._PARTITION_EOF:
-                            if message.offset() >= self._end:
-                                return
-                        elif is_without_group(error):
+                        meaning = None if error is None else meaning_of(error)
+                        if meaning is Meaning.PASSING:
                             continue
-                        elif error.code() not in TIMED_OUT:
+                        if meaning is not None and meaning is not Meaning.END:
                             raise KafkaException(error)
+                        if message.offset() >= self._end:
+                            return
+                        if meaning is None:
+                            yield message
                         until = time.monotonic() + ANSWER_SECONDS
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            finally:
-                let_go([consumer])
 
 
 class OpenTransaction(NamedTuple):

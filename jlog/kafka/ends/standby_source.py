@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.flow.ends import Lag, Place, SourcePosition, SourcePositionChange
@@ -17,17 +17,9 @@ from jlog.flow.options import nothing
 from jlog.flow.stop import Stop
 from jlog.kafka.client.background import let_go
 from jlog.kafka.client.cluster import Cluster, Topic, check_same
-from jlog.kafka.client.errors import (
-    OFFSET_GONE,
-    TIMED_OUT,
-    TopicChanged,
-    UnsettledBrokers,
-    as_ours,
-    is_lost_tail,
-    is_without_group,
-    told,
-)
+from jlog.kafka.client.errors import TopicChanged, UnsettledBrokers, as_ours, told
 from jlog.kafka.client.lag import committed_lag
+from jlog.kafka.client.partitions import Meaning, meaning_of
 from jlog.kafka.client.python import client_partition
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.streams import Stream
@@ -255,17 +247,16 @@ class StandbySource:
 
     def _hear(self, message: Any) -> None:
         """Handles a message that is not a record: the end of a partition, or an error."""
-        error, partition = message.error(), message.partition()
-        is_table = message.topic() == self._table
-        if error.code() == KafkaError._PARTITION_EOF:
-            if is_table:
+        error, partition, name = message.error(), message.partition(), message.topic()
+        meaning = meaning_of(error)
+        if meaning is Meaning.END:
+            if name == self._table:
                 self._table_ends = max(self._table_ends[0], message.offset()), self._table_ends[1]
             else:
                 self._parts[partition].pass_over_to(message.offset())
-        elif error.code() in OFFSET_GONE:
-            self._overtaken(message.topic(), partition, lost_tail=is_lost_tail(error))
-        elif error.code() not in TIMED_OUT and not is_without_group(error):  # the client connects again by itself
-            name = message.topic()
+        elif meaning in (Meaning.GONE, Meaning.LOST_TAIL):
+            self._overtaken(name, partition, lost_tail=meaning is Meaning.LOST_TAIL)
+        elif meaning is Meaning.FAILED:
             found = as_ours(KafkaException(error), f"reading topic {name}", self.settings, f"Read on topic {name}")
             raise TopicChanged(str(found)) if isinstance(found, JournalNotFound) else found
 

@@ -16,17 +16,10 @@ from jlog.flow.stop import Stop
 from jlog.kafka.client.background import let_go
 from jlog.kafka.client.clients import AnyConsumer, open_consumer, road
 from jlog.kafka.client.cluster import Cluster, Topic, without_leader
-from jlog.kafka.client.errors import (
-    OFFSET_GONE,
-    TIMED_OUT,
-    UnsettledBrokers,
-    as_ours,
-    is_lost_tail,
-    is_without_group,
-    told,
-)
+from jlog.kafka.client.errors import UnsettledBrokers, as_ours, is_without_group, told
 from jlog.kafka.client.lag import committed_lag
 from jlog.kafka.client.names import identity_of_topics
+from jlog.kafka.client.partitions import Meaning, meaning_of
 from jlog.kafka.client.records import At, CapturedBatch, Event, KafkaBatch
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.topology import Topology, Watcher
@@ -143,11 +136,12 @@ class TopicSource:
             self._heard_at = time.monotonic()
         ends = []
         for before, event in events:
-            if event.error.code() == KafkaError._PARTITION_EOF:
+            meaning = meaning_of(event.error, has_group=self._group is not None)
+            if meaning is Meaning.END:
                 ends.append(event)
                 continue
             try:
-                self._hear(event)
+                self._hear(event, meaning)
             except JournalError as error:
                 self._broken = error
                 found.cut(before)  # those after it are not handed out
@@ -170,16 +164,13 @@ class TopicSource:
             part = self._parts[place]
             part.offset, part.leader_epoch, part.passed = max(part.offset, offset), leader_epoch, 0
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: Event, meaning: Meaning) -> None:
         """Handles an error."""
         error, place = event.error, (event.topic, event.partition)
-        code = error.code()
-        if code in OFFSET_GONE:
-            self._overtaken(place, lost_tail=is_lost_tail(error))
-        elif is_without_group(event.error) and self._group is None:
-            return
-        elif code not in TIMED_OUT:  # in that case the client connects again by itself
-            needs = f"Read on group {self._group}" if is_without_group(event.error) else f"Read on topic {place[0]}"
+        if meaning in (Meaning.GONE, Meaning.LOST_TAIL):
+            self._overtaken(place, lost_tail=meaning is Meaning.LOST_TAIL)
+        elif meaning is Meaning.FAILED:
+            needs = f"Read on group {self._group}" if is_without_group(error) else f"Read on topic {place[0]}"
             what = f"reading topic {place[0]}" if place[0] else f"reading {self.url}"
             found = as_ours(KafkaException(error), what, self.settings, needs)
             if not isinstance(found, JournalNotFound):

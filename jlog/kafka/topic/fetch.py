@@ -8,7 +8,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jlog.errors import JournalNotFound
 from jlog.kafka.client.cluster import ANSWER_SECONDS
-from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, as_ours, is_without_group, told
+from jlog.kafka.client.errors import as_ours, told
+from jlog.kafka.client.partitions import Meaning, fetch, meaning_of
 from jlog.kafka.topic.partition import Partition
 
 AT_ONCE = 1_000
@@ -40,27 +41,27 @@ class Fetch:
             raise self._broken
         found: list[Any] = []
         with told("reading", self._partition.settings):
-            got = self._consumer.consume(1, timeout)
-            if got:
-                got += self._consumer.consume(AT_ONCE, 0)
-        for message in got:
+            fetched = fetch(self._consumer, AT_ONCE, timeout)
+        for message in fetched:
             error = message.error()
             if error is None:
                 found.append(message)
                 self._at = message.offset() + 1
                 self.eof = None
-            elif error.code() == KafkaError._PARTITION_EOF:
+                continue
+            meaning = meaning_of(error)
+            if meaning is Meaning.END:
                 self.eof = max(self._at, message.offset())
-            elif error.code() not in TIMED_OUT and not is_without_group(error):
-                self._broken = self._what(error)
+            elif meaning is not Meaning.PASSING:
+                self._broken = self._what(error, meaning)
                 break
         if self._broken is not None and not found:
             raise self._broken
         return found
 
-    def _what(self, error: KafkaError) -> Exception:
+    def _what(self, error: KafkaError, meaning: Meaning) -> Exception:
         partition = self._partition
-        if error.code() in OFFSET_GONE:
+        if meaning is not Meaning.FAILED:
             try:
                 partition.check_same()
                 first = partition.first()
