@@ -44,6 +44,8 @@ PROGRAMS = {
     "histories": "{python} tools/histories.py --count 1000 --seconds {seconds} --seed {seed}",
     # The tests of Celery and kombu, with jlog:// as the broker. They take the time that they take.
     "brokers": "{python} tools/broker_suites.py",
+    # The tests of each extra, with the oldest versions that it allows. They take the time that they take.
+    "oldest": "{python} tools/oldest.py",
     # The types that a user's checker sees.
     "types": "{python} tools/check_types.py",
     # Every test there is.

@@ -81,7 +81,7 @@ class ArchiveFolder:
         `most` of each."""
         with self._explained(f"{names[0] if len(names) == 1 else 'its files'} cannot be read"):
             paths = [self._path(name) for name in names]
-            found = self._fs.cat_ranges(paths, 0, most + 1, on_error="raise")
+            found = self._fs.cat_ranges(paths, [0] * len(paths), [most + 1] * len(paths), on_error="raise")
             return [bytes(content) for content in found]
 
     def read_if_there(self, name: str, most: int) -> bytes | None:

@@ -22,7 +22,7 @@ from jlog.query.bounds import EVERYTHING, FLIPPED, Bounds, compared, containing,
 try:
     import duckdb
 except ImportError as error:
-    raise ImportError("SQL needs duckdb 2.0 or newer: pip install 'pyjlog[sql]'") from error
+    raise ImportError("SQL needs duckdb 2.0.1 or newer: pip install 'pyjlog[sql]'") from error
 
 if TYPE_CHECKING:
     from jlog.query.scan import Scan

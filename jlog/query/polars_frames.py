@@ -14,7 +14,7 @@ try:
     import polars
     from polars.io.plugins import register_io_source
 except ImportError as error:
-    raise ImportError("to_polars() needs polars 1 or newer: pip install 'pyjlog[polars]'") from error
+    raise ImportError("to_polars() needs polars 1.36.1 or newer: pip install 'pyjlog[polars]'") from error
 
 _OPERATORS = {"Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "Eq": "="}
 _CLOSED = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}

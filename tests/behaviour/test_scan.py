@@ -56,7 +56,7 @@ def test_it_reads_nothing_itself_and_creates_nothing(path):
         scan.to_arrow()
     with pytest.raises(OSError, match=f"JournalNotFound: {path}"):
         pyarrow.table(scan)
-    with pytest.raises(jlog.JournalNotFound, match=str(path)):
+    with pytest.raises((jlog.JournalNotFound, polars.exceptions.ComputeError), match=str(path)):  # Polars 1 wraps errors
         frame.collect()
     assert not path.exists()
     with jlog.Writer(path):
@@ -301,7 +301,7 @@ def test_whoever_looks_for_a_text_is_asked_now_and_then_whether_to_go_on(path):
 @pytest.mark.damage
 def test_damage_is_told_though_no_record_has_the_text(timed):
     damage_block(timed, 3)
-    with pytest.raises(jlog.CorruptJournal, match="checksum"):
+    with pytest.raises((jlog.CorruptJournal, polars.exceptions.ComputeError), match="checksum"):
         jlog.scan(timed).to_polars().filter(C("value").bin.contains(b"nowhere")).collect()
 
 
@@ -674,7 +674,7 @@ def test_damage_is_an_error_of_each_engine(timed):
     scan = jlog.scan(timed)
     with pytest.raises(jlog.CorruptJournal):
         scan.to_arrow()
-    with pytest.raises(jlog.CorruptJournal):
+    with pytest.raises((jlog.CorruptJournal, polars.exceptions.ComputeError), match="checksum"):
         scan.to_polars().collect()
     with pytest.raises(duckdb.Error, match="checksum"):
         duckdb_sql.execute(duckdb.connect(), "select count(value) from app", {"app": scan}).fetchall()

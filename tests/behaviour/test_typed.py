@@ -260,7 +260,7 @@ def test_a_nan_is_stored_only_where_it_comes_back(tmp_path: Path) -> None:
 
 def test_a_tuple_in_place_of_a_list_and_what_a_model_excludes_are_no_change(tmp_path: Path, form: Any) -> None:
     write(tmp_path / "price", form(Price), Price(1.5, ("a", "b")))  # type: ignore[arg-type]
-    model = pydantic.create_model("Seen", at=(int, pydantic.Field(default=0, exclude=True)), name=str)
+    model = pydantic.create_model("Seen", at=(int, pydantic.Field(default=0, exclude=True)), name=(str, ...))
     write(tmp_path / "seen", form(model), model(at=5, name="x"))
 
 
@@ -439,7 +439,7 @@ def test_fields_of_one_type_do_not_change_places_in_an_array(tmp_path: Path, for
 
 
 def test_fields_of_a_pydantic_array_do_not_change_places(tmp_path: Path, form: Any) -> None:
-    old, new = (pydantic.create_model("Booking", pair=type_) for type_ in (Pair, swapped(Pair)))
+    old, new = (pydantic.create_model("Booking", pair=(type_, ...)) for type_ in (Pair, swapped(Pair)))
     write(tmp_path / "j", form(old))
     with pytest.raises(jlog.SchemaConflict, match="whose fields have changed"):
         jlog.Writer(tmp_path / "j", codec=form(new))
@@ -482,9 +482,9 @@ def test_a_change_deep_inside_is_found_and_a_type_may_hold_itself(tmp_path: Path
 
 
 def test_what_differs_as_a_choice_differs_as_a_field_too(tmp_path: Path, form: Any) -> None:
-    left, right = pydantic.create_model("Left", x=int), pydantic.create_model("Right", x=str)
-    write(tmp_path / "j", form(pydantic.create_model("Both", pair=tuple[left | right, left])))
-    new = pydantic.create_model("Both", pair=tuple[right | left, right])
+    left, right = pydantic.create_model("Left", x=(int, ...)), pydantic.create_model("Right", x=(str, ...))
+    write(tmp_path / "j", form(pydantic.create_model("Both", pair=(tuple[left | right, left], ...))))
+    new = pydantic.create_model("Both", pair=(tuple[right | left, right], ...))
     with pytest.raises(jlog.SchemaConflict, match="has changed"):
         jlog.Writer(tmp_path / "j", codec=form(new))
 

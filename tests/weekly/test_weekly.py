@@ -23,7 +23,7 @@ TESTS = ("sanitizers", "tests")
 # It judges a flow by the seconds that brokers were away, and beside other tests these are longer.
 ALONE = ("kafka-torture", "kafka-torture-secured")
 # These fetch programs of others, and the first takes half an hour.
-FETCHES = ("brokers", "types")
+FETCHES = ("brokers", "oldest", "types")
 
 
 @pytest.mark.usefixtures("failpoints")
