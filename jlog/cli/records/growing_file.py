@@ -114,7 +114,9 @@ class GrowingFile:
     def _taken(self, head: bytes, before: bytes, data: bytes) -> list[bytes]:
         """Moves the offset to the last newline's end, or to the end of all where there is none. The mark is of what was read:
         the file may have been truncated since."""
-        text = bytes(self.unfinished) + data[: data.rfind(b"\n") + 1]
+        text = data[: data.rfind(b"\n") + 1]
+        if self.unfinished:
+            text = bytes(self.unfinished) + text
         self.unfinished.clear()
         values = text.split(b"\n")
         is_whole = not values[-1]
@@ -125,11 +127,11 @@ class GrowingFile:
         if self.in_long_line:
             del values[0]
         self.in_long_line = not is_whole and (self.in_long_line or len(text) > self._long_lines.bytes_max)
-        head = head if self.offset >= MARK_BYTES else (before + text)[:MARK_BYTES]
+        head = head if self.offset >= MARK_BYTES else before + text[:MARK_BYTES]
         begin = self.offset
         self.offset += len(text)
-        self.mark = _mark(head, before + text, self.offset)
-        return self._limited(values, begin)
+        self.mark = _mark(head, before + text[-MARK_BYTES:], self.offset)
+        return values if len(text) <= self._long_lines.bytes_max else self._limited(values, begin)
 
     def _limited(self, values: list[bytes], offset: int) -> list[bytes]:
         bytes_max = self._long_lines.bytes_max
