@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jlog
 from brokers import HUNG_SECONDS, Cluster, plain, secured
 from jlog.bench import Contest, ContestSettings, Prepare, Way
-from jlog.ingest import EncodedRecords
+from jlog.writer import EncodedRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

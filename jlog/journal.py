@@ -42,8 +42,7 @@ from jlog.storage.creation import create_journal
 from jlog.storage.damage import Damage, walk_segment
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import read_meta, unless_deleted
-from jlog.storage.segments import Segment, segments_now
-from jlog.storage.state import read_state
+from jlog.storage.segments import Segment, read_state, segments_now
 from jlog.system.arguments import check_flag
 from jlog.system.filesystem import journal_path
 

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 from jlog.urls import path_of
 
 if TYPE_CHECKING:
-    from jlog.flow.ends import Sink, Source
+    from collections.abc import Callable, Iterable
+
+    from jlog.flow.ends import Refuse, Sink, Source, SourcePosition, SourcePositionChange
     from jlog.flow.engine import Flow
     from jlog.flow.journals import JournalSource
     from jlog.flow.letters import DeadLetters
     from jlog.flow.options import FlowOptions
-    from jlog.flow.records import Function
+    from jlog.flow.records import Function, RecordLike
     from jlog.flow.stats import FlowStats
     from jlog.positions.names import Start
     from jlog.typed.codec import Codec
+
 
 Url = str | os.PathLike[str]
 
@@ -95,7 +98,6 @@ def transforming(
         path = path_of(sink_url)
         if path is None:
             return _topic_sink(str(sink_url), source.identity, trial, given, topics[::-1], **options)
-        from jlog.flow.dry_run import DryRunSink
         from jlog.flow.journals import JournalSink, read_source_positions
 
         if trial:
@@ -159,7 +161,6 @@ def _check_options(url: Url, options: dict[str, Any]) -> None:
 def _topic_sink(
     url: str, identity: str, trial: bool, options: FlowOptions, ends: list[Any], *, key: Any = "record", **more: Any
 ) -> Sink:
-    from jlog.flow.dry_run import DryRunSink
     from jlog.kafka.client.settings import Settings
     from jlog.kafka.client.url import parse
     from jlog.kafka.dry_run import source_positions_and_rules
@@ -187,3 +188,58 @@ def transform_subscriber(sink_url: Url) -> str:
     path = path_of(sink_url)
     sink = sink_url if path is None else os.path.abspath(path)
     return f"transform:{hashlib.sha256(os.fsencode(sink)).hexdigest()[:16]}"
+
+
+class DryRunSink:
+    """Counts the records that it is given, as if it had stored the source position. refusal: returns why the real sink
+    would refuse a record, or an empty text."""
+
+    where = "nowhere: this is a dry run"
+    transaction_records = 20_000
+    overhead_bytes = 0
+
+    def __init__(self, source_positions: SourcePosition, refusal: Callable[[RecordLike], str] = lambda _: "") -> None:
+        self.left_out: int = 0
+        self.problem = ""
+        self.made: int = 0  # records that it was given, in committed transactions
+        self._pending = 0
+        self._source_positions = source_positions
+        self._refusal = refusal
+
+    def open(self, *, forget: bool = False) -> SourcePosition:  # noqa: ARG002
+        self.drop()
+        return dict(self._source_positions)
+
+    def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
+        size = 0
+        for index, record in enumerate(batch):
+            reason = self._refusal(record)
+            if reason:
+                if not refuse(index, record, reason):
+                    break
+                continue
+            self._pending += 1
+            size += len(record.value or b"")
+        return size
+
+    def look(self) -> None:
+        """Is always ready."""
+
+    def leave_out(self) -> None:
+        self.left_out += 1
+
+    def prepare(self, source_positions: SourcePositionChange) -> None:
+        """Keeps nothing."""
+
+    def commit(self) -> None:
+        self.made += self._pending
+        self.drop()
+
+    def abort(self) -> bool:
+        self.drop()
+        return True
+
+    def drop(self) -> None:
+        self._pending = self.left_out = 0
+
+    def close(self) -> None: ...

@@ -36,7 +36,6 @@ jlog.kafka
 jlog.kafka.topic jlog.kafka.ends
 jlog.kafka.client
 jlog.flow
-jlog.ingest
 jlog.journal
 jlog.working
 jlog.repair

@@ -16,10 +16,13 @@ from kombu.utils.encoding import bytes_to_str, str_to_bytes
 from kombu.utils.json import dumps, loads
 
 import jlog
-from jlog.celery.accepted import begin_accepted
-from jlog.celery.bindings import Binding, Bindings
-from jlog.celery.queues import Queues
+from jlog.celery.queues import Binding, Bindings, Queues
 from jlog.celery.watching import Bell
+
+try:
+    from celery import signals
+except ImportError:  # kombu alone
+    signals = None
 
 TASK_HEADER = "task"  # a message of Celery has it: begin_accepted() says when that is in work
 TRANSIENT = 1  # the delivery mode of a message that may be lost
@@ -235,9 +238,6 @@ class Channel(virtual.Channel):
             self._queues.close()
 
 
-begin_accepted(Channel)
-
-
 class Transport(virtual.Transport):
     """The transport of `jlog:///var/lib/app`, where that directory holds the queues."""
 
@@ -318,3 +318,24 @@ def _directory_of(client: Any) -> Path:
     if not os.access(directory, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "this user may not write to the broker's directory", str(directory))
     return directory
+
+
+def begin_accepted(channel_type: type) -> None:
+    """From now on a message that came by a channel of this type is in work from the moment at which a process or thread of
+    Celery's pool accepts its task: not while the task waits for its ETA, or for a process that is free."""
+
+    def on_received(request: Any, **_: Any) -> None:
+        message, accepted = request.message, request.on_accepted
+
+        def on_accepted(pid: int, time_accepted: float) -> None:
+            message.channel.begin(message.delivery_tag)
+            accepted(pid, time_accepted)
+
+        if isinstance(message.channel, channel_type):
+            request.on_accepted = on_accepted
+
+    if signals is not None:
+        signals.task_received.connect(on_received, weak=False)
+
+
+begin_accepted(Channel)

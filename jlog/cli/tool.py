@@ -12,10 +12,9 @@ from typing import Any, ClassVar, NoReturn
 import click
 
 import jlog
-from jlog.cli.arguments.groups import Group, harmless
+from jlog.cli.arguments.click_parts import Group, harmless
 from jlog.cli.commands.completion import VARIABLE, answer
-from jlog.cli.exits import DONE, FAILED, INTERRUPTED, SIGNALLED, exit_code_of
-from jlog.cli.signals import interruptible, leave
+from jlog.cli.process import DONE, FAILED, INTERRUPTED, SIGNALLED, exit_code_of, interruptible, leave
 from jlog.cli.terminal.output import complain, say_no_more, whole_stdout
 from jlog.errors import JournalError
 

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 import jlog
-from jlog.console import apart, pages, question, state
+from jlog.console import isolation, pages, question, state
 from jlog.console.assets import SCRIPT, STYLE
 from jlog.console.guard import Guard, form_of
 from jlog.console.records import Page, text_of
@@ -91,7 +91,7 @@ class Console:
         path, start, grep = (request.query_params.get(name, "") for name in ("path", "start", "grep"))
         await self._asked_for(path)
         asked = {"path": path, "start": start, "grep": grep}
-        found = await answered(request, apart.answer("jlog.console.records", path, asked))
+        found = await answered(request, isolation.answer("jlog.console.records", path, asked))
         return HTMLResponse(pages.records(path, Page.of(found), start, grep))
 
     async def tail(self, request: Request) -> Response:
@@ -105,8 +105,8 @@ class Console:
             return
         self._following += 1
         try:
-            async with apart.process("jlog.console.tail", {"path": path}) as work:
-                async for said in apart.lines(work):
+            async with isolation.process("jlog.console.tail", {"path": path}) as work:
+                async for said in isolation.lines(work):
                     if "error" in said:
                         yield event_of(said["error"])
                     else:
@@ -119,7 +119,7 @@ class Console:
         watched = await self._asked_for(fields.get("path", ""))
         firsts = {name: int(fields[name]) for name in state.PAGED if fields.get(name, "").isdecimal()}
         asked = {"path": watched.path, "firsts": firsts, "may_change": self._allow_changes}
-        found = await answered(request, apart.answer("jlog.console.state", watched.path, asked))
+        found = await answered(request, isolation.answer("jlog.console.state", watched.path, asked))
         return HTMLResponse(pages.state(watched, found))
 
     async def curves(self, request: Request) -> Response:
@@ -135,8 +135,8 @@ class Console:
             sources = question.sources_of(statement, path, [watched.path for watched in self._sampler.all()])
             question_asked = {"statement": statement, "sources": sources, "parse": "json" if parse else None}
             try:
-                found = await answered(request, apart.answer("jlog.console.question", path, question_asked))
-            except apart.Refused as error:
+                found = await answered(request, isolation.answer("jlog.console.question", path, question_asked))
+            except isolation.Refused as error:
                 found = {"error": str(error)}
         return HTMLResponse(pages.sql(path, statement, bool(parse), found))
 
@@ -160,7 +160,7 @@ async def answered(request: Request, answer: Coroutine[Any, Any, Any]) -> Any:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
-        raise apart.Refused("nobody waits for the answer any more")
+        raise isolation.Refused("nobody waits for the answer any more")
     finally:
         work.cancel()
         gone.cancel()
@@ -173,7 +173,7 @@ async def disconnected(request: Request) -> None:
         pass
 
 
-FAILURES = (jlog.JournalError, OSError, ValueError, UnknownJournal, apart.Refused)
+FAILURES = (jlog.JournalError, OSError, ValueError, UnknownJournal, isolation.Refused)
 
 
 def failed(_: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""A statement of SQL, answered in a process of its own (apart.py)."""
+"""A statement of SQL, answered in a process of its own (isolation.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import resource
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from jlog.console.apart import serve
+from jlog.console.isolation import serve
 from jlog.console.records import text_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jlog
-from jlog.console.apart import serve
+from jlog.console.isolation import serve
 from jlog.errors import CorruptJournal
 from jlog.flow.ends import Refused
 from jlog.system.clock import EPOCH

@@ -1,4 +1,4 @@
-"""The subscribers, checkpoints and segments of one journal, listed in a process of its own (apart.py), and changes of them."""
+"""Subscribers, checkpoints and segments of one journal, listed in a process of its own (isolation.py), and changes of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import jlog
-from jlog.console.apart import serve
+from jlog.console.isolation import serve
 from jlog.console.pages import address, failure, field, headed, printed, table, whole
 from jlog.console.records import position_of, time_of
 from jlog.positions import position_files

@@ -1,11 +1,11 @@
-"""The new records of a journal, as they come, read in a process of its own (apart.py)."""
+"""The new records of a journal, as they come, read in a process of its own (isolation.py)."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
-from jlog.console.apart import serve
+from jlog.console.isolation import serve
 from jlog.console.records import BATCH_BYTES, row_of
 from jlog.urls import open_journal, open_reader
 

@@ -13,7 +13,6 @@ from jlog.flow import stored_positions
 from jlog.flow.ends import Lag, NoRoom, Place, Refuse, Refused, SourcePosition, SourcePositionChange, changed_by, difference
 from jlog.flow.options import nothing
 from jlog.flow.records import RecordLike, columns_of
-from jlog.ingest import EncodedRecords, extend_body
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.record import VALUE_BYTES_MAX, RecordBatch
@@ -21,7 +20,7 @@ from jlog.storage.attaching import hold_as_sink
 from jlog.storage.epochs import ForeignPosition
 from jlog.storage.gaps import count_assigned
 from jlog.storage.meta import read_meta
-from jlog.writer import Writer
+from jlog.writer import EncodedRecords, Writer, extend_body
 
 PROMOTED = "promoted"  # part of the source position that says which standby has replaced the journal
 ABOUT_EVERY = 1.0  # seconds between two looks at the positions of a journal that has a standby

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 SLICE_SECONDS = 0.1  # longest wait without a look at whether to stop
 GRACE_SECONDS = 1.2  # leaves room in the 2 s from SIGTERM to the end
@@ -43,3 +47,27 @@ class Stop:
         while not self.requested and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, SLICE_SECONDS))
         return self.requested
+
+
+class Stoppable(Protocol):
+    def stop(self) -> None: ...
+
+    def interrupt_function(self) -> None: ...
+
+
+@contextmanager
+def stopping(flow: Stoppable) -> Iterator[Callable[[], None]]:
+    """Yields a call for signal handlers that stops the flow, which runs in the main thread, also while a function of the user
+    runs that takes longer than the time to stop. Uses SIGALRM meanwhile."""
+
+    def stop() -> None:
+        flow.stop()
+        # Again and again: the function may be about to begin, or catch what is raised in it.
+        signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS, SLICE_SECONDS)
+
+    before = signal.signal(signal.SIGALRM, lambda *_: flow.interrupt_function())
+    try:
+        yield stop
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

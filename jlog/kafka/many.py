@@ -21,9 +21,8 @@ from jlog.errors import JournalError, JournalMoved, JournalNotFound
 from jlog.flow.ends import Lag
 from jlog.flow.engine import Flow
 from jlog.flow.options import nothing
-from jlog.flow.signals import stopping
 from jlog.flow.stats import FlowStats, Lags, Watched
-from jlog.flow.stop import GRACE_SECONDS, SLICE_SECONDS, Stop, Stopped
+from jlog.flow.stop import GRACE_SECONDS, SLICE_SECONDS, Stop, Stopped, stopping
 from jlog.kafka.client.errors import may_pass
 from jlog.kafka.client.settings import ENVIRONMENT
 from jlog.kafka.mirror_file import Job, read_tables

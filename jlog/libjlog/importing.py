@@ -15,7 +15,6 @@ from jlog._core.system.lock import LockFile
 from jlog.errors import JournalError, JournalNotFound
 from jlog.flow.options import nothing
 from jlog.flow.stop import Stop, Stopped
-from jlog.ingest import EncodedRecords, extend_body
 from jlog.journal import Journal
 from jlog.libjlog.flushed import flush_begin
 from jlog.libjlog.format import METASTORE, PRE_COMMIT
@@ -25,7 +24,7 @@ from jlog.libjlog.stream import Piece, Stream, buffer_stream, segment_stream
 from jlog.libjlog.subscribers import SubscriberPlaces
 from jlog.storage.attaching import hold_as_sink
 from jlog.system.filesystem import journal_path
-from jlog.writer import Writer
+from jlog.writer import EncodedRecords, Writer, extend_body
 
 POLL_SECONDS = 0.05  # between two looks at a source that is followed: nothing tells when a mapped buffer changes
 PLACE_SECONDS = 1.0  # between two looks at its subscribers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,10 +16,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from jlog.errors import JournalError
-from jlog.system.java import INSTALL_JAVA, has_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 NO_GATEWAY = "JAVA_GATEWAY_EXITED"
 DYING_SECONDS = 5.0  # a virtual machine that is killed closes its connections before it has ended
@@ -234,3 +235,12 @@ def _stderr_to(path: str | None) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+INSTALL_JAVA = "apt-get install --no-install-recommends default-jre-headless"
+
+
+def has_java() -> bool:
+    """Says whether Spark would find a Java: on the path, or below JAVA_HOME."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java") is not None or (home is not None and os.access(os.path.join(home, "bin", "java"), os.X_OK))

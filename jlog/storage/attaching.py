@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Any
 
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
@@ -44,6 +43,8 @@ def hold_as_sink(path: str) -> LockFile:
 def hold_as_follower(path: str, file: bytes) -> LockFile:
     """Returns the open lock file, by which this process alone follows the log file into the journal until it closes it or dies.
     Raises JournalLocked if another one does."""
+    from hashlib import blake2b  # slow to import, and most programs follow no file
+
     return _hold_alone(
         path,
         FOLLOWERS + int.from_bytes(blake2b(file, digest_size=8).digest(), "little") % (1 << 60),

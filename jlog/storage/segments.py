@@ -16,7 +16,7 @@ from jlog._core.read.cursor import Cursor
 from jlog._core.segments.index import locate, segment_end
 from jlog._core.segments.segment import Block, SegmentFile, first_time, list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
-from jlog.storage.meta import Meta
+from jlog.storage.meta import Meta, read_meta
 from jlog.system.clock import time_of
 
 
@@ -183,3 +183,22 @@ def segments_now(path: str, meta: Meta, start: int = 0, end: int | None = None) 
             return list(segments_of(path, meta, names, end_place, buffered_bytes, next_sequence))[:wanted]
         except FileNotFoundError:
             continue  # removed in the meantime
+
+
+def read_state(path: str, uuid: bytes, cursor: Cursor) -> dict[bytes, bytes]:
+    """Returns the newest value of every key that Writer.extend(state=) has stored."""
+    while True:
+        place = segment, offset, _ = cursor.end_place
+        try:
+            with closing(SegmentFile(path, segment, uuid)) as file:
+                return dict(file.state_before(offset))
+        except (CorruptJournal, FileNotFoundError):
+            if cursor.end_place == place:
+                raise  # else another file has the segment's name by now, or retention has removed it
+
+
+def state_of(path: str) -> dict[bytes, bytes]:
+    """Returns the same of the journal at the absolute `path`, which it opens for that."""
+    uuid = read_meta(path).uuid
+    with closing(Cursor(path, uuid)) as cursor:
+        return read_state(path, uuid, cursor)

@@ -11,7 +11,7 @@ from jlog._core.work.window import REJECTING_BYTE
 from jlog.errors import JournalError
 from jlog.storage.epochs import ForeignPosition
 from jlog.storage.meta import Meta, MetaReader
-from jlog.storage.state import state_of
+from jlog.storage.segments import state_of
 from jlog.working.shared_subscriber import SharedSubscriber
 from jlog.writer import Writer
 

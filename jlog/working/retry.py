@@ -10,7 +10,7 @@ from jlog.reading.reader import Reader
 from jlog.record import Record
 from jlog.storage.epochs import ForeignPosition
 from jlog.storage.meta import Meta, read_meta
-from jlog.storage.state import state_of
+from jlog.storage.segments import state_of
 from jlog.system.filesystem import journal_path
 from jlog.working.dead_letters import HEADERS, JOURNAL
 from jlog.writer import Writer

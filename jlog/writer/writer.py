@@ -25,7 +25,7 @@ from jlog.options import (
 from jlog.positions.position_files import table_locked
 from jlog.storage.attaching import MetaPolicy
 from jlog.storage.creation import create_if_missing
-from jlog.storage.state import state_of
+from jlog.storage.segments import state_of
 from jlog.system.arguments import check_flag
 from jlog.system.filesystem import journal_path
 from jlog.typed.codec import Codec, check_codec, encoded, encoded_columns
@@ -213,7 +213,7 @@ class Writer(writer.Writer):
 
 class TypedWriter(Writer):
     """The Writer that `jlog.Writer(path, codec=…)` is: each value that it takes is an object of the codec's types, or None.
-    jlog.ingest takes bytes all the same."""
+    jlog.writer takes bytes all the same."""
 
     __slots__ = ()
     _codec: Codec

@@ -205,7 +205,7 @@ def test_the_table_of_options_is_complete(owner: str) -> None:
 
 
 def test_help_shows_what_a_program_needs_each_day() -> None:
-    """Bulk loading has a module of its own, jlog.ingest."""
+    """Bulk loading is beside it, in jlog.writer."""
     calls = ["append", "append_durable", "close", "extend", "extend_arrow", "flush", "roll", "sync", "sync_async"]
     assert [name for name in dir(jlog.Writer) if name[0] != "_"] == sorted([*calls, "next_sequence", "path", "precommit"])
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jlog
-from jlog.ingest import EncodedRecords, extend_body
+from jlog.writer import EncodedRecords, extend_body
 
 
 @pytest.mark.parametrize(

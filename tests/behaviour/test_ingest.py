@@ -19,7 +19,7 @@ import pytest
 import jlog
 from behaviour.journals import values
 from crash.tampering import change, flip
-from jlog.ingest import EncodedRecords, Piece, SegmentBuilder, extend_body, ingest, read_piece
+from jlog.writer import EncodedRecords, Piece, SegmentBuilder, extend_body, ingest, read_piece
 
 STATE: dict[bytes, bytes | None] = {b"loader": b"1"}
 NUMBERS = [b"%d" % n for n in range(10_000)]

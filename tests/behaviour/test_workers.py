@@ -19,7 +19,7 @@ from conftest import SMALL
 from crash.tampering import change
 from jlog._core.system.lock import RANGES, LockFile
 from jlog.positions import work_files
-from jlog.storage.state import state_of
+from jlog.storage.segments import state_of
 from patience import HUNG_SECONDS, wait_until
 
 

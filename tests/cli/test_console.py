@@ -19,7 +19,7 @@ import pytest
 import jlog
 from cli.command import run
 from cli.consoles import NAME, ask, page, post, running, serving
-from jlog.console import apart, curves, pages, samples
+from jlog.console import curves, isolation, pages, samples
 from jlog.console.app import FOLLOWING
 from patience import HUNG_SECONDS, wait_until
 
@@ -283,7 +283,7 @@ def test_what_nobody_waits_for_is_ended(journals):
         (worker,) = ticks_at_work(pid)
         closed.close()
         wait_until(lambda: not ticks_at_work(pid))
-        assert worker[1] < apart.CPU_SECONDS
+        assert worker[1] < isolation.CPU_SECONDS
 
 
 def ticks_at_work(pid):
@@ -297,10 +297,10 @@ def ticks_at_work(pid):
 
 
 def test_a_statement_that_takes_too_long_is_ended(monkeypatch):
-    monkeypatch.setattr(apart, "CPU_SECONDS", 1)
+    monkeypatch.setattr(isolation, "CPU_SECONDS", 1)
     asked = {"statement": "SELECT max(hash(range)) FROM range(1000000000000)", "sources": {}, "parse": None}
-    with pytest.raises(apart.Refused, match="was ended"):
-        asyncio.run(apart.answer("jlog.console.question", "", asked))
+    with pytest.raises(isolation.Refused, match="was ended"):
+        asyncio.run(isolation.answer("jlog.console.question", "", asked))
 
 
 @pytest.mark.damage
@@ -480,12 +480,12 @@ def test_large_records_cost_the_console_no_memory(journals):
 
 
 def test_a_pattern_that_never_ends_is_ended(journals, monkeypatch):
-    monkeypatch.setattr(apart, "CPU_SECONDS", 1)
+    monkeypatch.setattr(isolation, "CPU_SECONDS", 1)
     with jlog.Writer(journals / "hostile") as writer:
         writer.append(b"x" * 100)
     asked = {"path": str(journals / "hostile"), "start": "begin", "grep": "(x+)+$y"}
-    with pytest.raises(apart.Refused, match="with a simpler pattern"):
-        asyncio.run(apart.answer("jlog.console.records", asked["path"], asked))
+    with pytest.raises(isolation.Refused, match="with a simpler pattern"):
+        asyncio.run(isolation.answer("jlog.console.records", asked["path"], asked))
 
 
 def test_slow_pages_of_one_journal_keep_no_page_of_another_waiting(console, journals):

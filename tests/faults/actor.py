@@ -81,7 +81,7 @@ class Actor:
         """A file of records becomes a segment."""
         import pyarrow
 
-        from jlog.ingest import SegmentBuilder
+        from jlog.writer import SegmentBuilder
 
         assert self.writer is not None
         unit = next(self.units)
@@ -91,7 +91,7 @@ class Actor:
         state = {self.name.encode(): b"%d" % unit}
 
         def ingest(writer: jlog.Writer) -> int:
-            first = jlog.ingest.ingest(writer, file.path, file.pieces, state)
+            first = jlog.writer.ingest(writer, file.path, file.pieces, state)
             return writer.extend(values, state=state) if first is None else first  # others were too quick for it
 
         self._put(unit, values, ingest)

@@ -14,7 +14,7 @@ from crash.tampering import another_boot, change, flip
 from faults.working import WORK_CALLS
 from faults.worlds import SUBSCRIBER, SYNC_ERROR_AT, World, in_child
 from jlog.archive import Archive, restore
-from jlog.ingest import SegmentBuilder
+from jlog.writer import SegmentBuilder
 
 Step = Callable[[World], None]
 Look = Callable[[], None]
@@ -210,7 +210,7 @@ def ingest(world: World) -> None:
     with SegmentBuilder(path) as file:
         file.add(pyarrow.array(values, pyarrow.binary()))
     state = {b"ingested": b"%d" % world.number}
-    first = jlog.ingest.ingest(writer_of(world), path, file.pieces, state)
+    first = jlog.writer.ingest(writer_of(world), path, file.pieces, state)
     assert first is not None
     world.values.update({first + i: value for i, value in enumerate(values)})
     world.state.update(state)

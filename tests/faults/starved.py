@@ -24,7 +24,7 @@ from faults import shim
 from filesystems import fast_disk
 from jlog._core.records.columns import Columns
 from jlog._core.system.lock import OWNERS, RANGES, LockFile
-from jlog.ingest import SegmentBuilder
+from jlog.writer import SegmentBuilder
 from patience import HUNG_SECONDS
 
 ALLOCATIONS = 60  # more than an append makes that no roll follows
@@ -97,7 +97,7 @@ def ingest(root: Path) -> None:
             list(reader.values())
             with SegmentBuilder(str(root / f"built-{number}")) as builder:
                 builder.add(pyarrow.array([b"%d" % number], pyarrow.binary()))
-            found = starved(lambda: jlog.ingest.ingest(writer, builder.path, builder.pieces, {}), at, count)
+            found = starved(lambda: jlog.writer.ingest(writer, builder.path, builder.pieces, {}), at, count)
             readable = list(reader.values())
             assert readable == ([b"%d" % number] if isinstance(found, int) else []), (at, count, found, readable)
 

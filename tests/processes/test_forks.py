@@ -96,7 +96,7 @@ def closes():
     raise AssertionError("it is open")
 
 import traceback
-from jlog.ingest import EncodedRecords, extend_body
+from jlog.writer import EncodedRecords, extend_body
 calls = [
     lambda: writer.append(b"plain"),
     lambda: writer.append(b"keyed", key=b"key"),

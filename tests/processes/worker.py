@@ -23,7 +23,7 @@ from units import Unit, values_of
 
 import jlog
 from jlog.care import cleaning, numbering
-from jlog.ingest import SegmentBuilder
+from jlog.writer import SegmentBuilder
 from working import (  # noqa: F401
     begin,
     close_worker,
@@ -158,7 +158,7 @@ def build(name: str, parts: int = 40, size: int = 1000, pieces: int = 4) -> None
 
 def ingest(name: str) -> None:
     unit, parts, file = built[name]
-    sequence = jlog.ingest.ingest(writers[name], file.path, file.pieces, {name.encode(): b"%d" % unit})
+    sequence = jlog.writer.ingest(writers[name], file.path, file.pieces, {name.encode(): b"%d" % unit})
     assert sequence is not None
     tell("unit", *Unit(name, unit, parts, sequence))
 

@@ -285,7 +285,7 @@ class Thread:
         """Turns a file of records into a segment."""
         import pyarrow
 
-        from jlog.ingest import SegmentBuilder, ingest
+        from jlog.writer import SegmentBuilder, ingest
 
         contents = self._contents(40, has_state=True, plain=True)
         values = [content.value for content in contents]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import jlog.demo
-from jlog.cli.signals import ended_orderly
+from jlog.cli.process import ended_orderly
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from rich.table import Table
 import jlog
 from jlog.demo.fleet import Broken
 from jlog.demo.steps import Demo
-from jlog.system.java import INSTALL_JAVA, has_java
+from jlog.spark.session import INSTALL_JAVA, has_java
 from through_kafka import fill
 
 FILES_SHOWN = 5

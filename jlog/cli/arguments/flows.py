@@ -6,7 +6,7 @@ import os
 
 import click
 
-from jlog.cli.arguments.options import AddOptions, together
+from jlog.cli.arguments.click_parts import AddOptions, together
 from jlog.cli.arguments.parameters import POSITION, checked
 from jlog.cli.arguments.topics import kafka, topic_settings
 from jlog.cli.terminal.output import json_option

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import jlog
-from jlog.cli.arguments.options import AddOptions, as_one
+from jlog.cli.arguments.click_parts import AddOptions, as_one
 from jlog.cli.arguments.parameters import AGE_LIMIT, ARCHIVE, DEDUP, NO_LIMIT, SIZE, SIZE_LIMIT
 from jlog.errors import JournalNotFound
 from jlog.options import COMPRESSIONS, ROLLS, SYNCS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from jlog.cli.arguments.options import AddOptions, together
+from jlog.cli.arguments.click_parts import AddOptions, together
 from jlog.cli.arguments.topics import topic_settings
 from jlog.cli.terminal.output import complain
 from jlog.errors import CheckpointNotFound, JournalError

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from jlog.cli.arguments.options import AddOptions, together
+from jlog.cli.arguments.click_parts import AddOptions, together
 from jlog.cli.terminal.output import complain
 
 F = TypeVar("F", bound=Callable[..., Any])

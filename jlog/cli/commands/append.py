@@ -16,13 +16,12 @@ import jlog
 from jlog.cli.arguments.journal_options import complete_retention, journal_options
 from jlog.cli.arguments.parameters import PATH, checked, journal_or_topic_argument, refuse_beside
 from jlog.cli.arguments.topics import making_options, take_making
-from jlog.cli.exits import exit_code_of
+from jlog.cli.process import exit_code_of, signals_to
 from jlog.cli.records.follow_options import Following, Labels, follow_options, label_options
 from jlog.cli.records.framing import SPLITTERS, chunks
 from jlog.cli.records.jsonl import split_jsonl
 from jlog.cli.records.line_times import LineTimes, time_options
 from jlog.cli.records.log_file import LogFile
-from jlog.cli.signals import signals_to
 from jlog.cli.terminal.output import complain, json_option, print_json, tell_at_terminal
 from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import JournalError

@@ -12,7 +12,7 @@ import click
 
 from jlog.bench import CONTESTS, ContestSettings, Load, Result, Spread, has_failpoints, hold, machine
 from jlog.cli.arguments.parameters import DIRECTORY, SIZE
-from jlog.cli.signals import ended_orderly
+from jlog.cli.process import ended_orderly
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table
 from jlog.cli.terminal.progress import progress_bar

@@ -12,8 +12,7 @@ from jlog.archive import Archive
 from jlog.archive import restore as restore_archive
 from jlog.care.archive_loop import keep_archived
 from jlog.cli.arguments.parameters import DIRECTORY, SECONDS, checked, journal_argument, journal_or_archive_argument
-from jlog.cli.exits import DAMAGED
-from jlog.cli.signals import signals_to
+from jlog.cli.process import DAMAGED, signals_to
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, describe_ahead, json_option, print_fields, print_json, print_table
 from jlog.cli.terminal.progress import on_terminal, progress_bar, working

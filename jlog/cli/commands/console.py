@@ -12,7 +12,7 @@ import click
 
 from jlog.cli.arguments.parameters import DIRECTORY_OR_SERVER
 from jlog.cli.arguments.topics import topic_settings
-from jlog.cli.service import notify
+from jlog.cli.process import notify
 from jlog.errors import JournalNotFound
 from jlog.urls import Place, list_topics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jlog.cli.arguments.parameters import PATH
-from jlog.cli.signals import ended_orderly
+from jlog.cli.process import ended_orderly
 
 
 @click.command()

@@ -14,7 +14,7 @@ import jlog
 from jlog.care.clock import CLOCK_ADVICE, ahead_seconds
 from jlog.care.statistics import is_current, writing_processes
 from jlog.cli.arguments.parameters import DIRECTORY
-from jlog.cli.exits import DAMAGED, FOUND
+from jlog.cli.process import DAMAGED, FOUND
 from jlog.cli.terminal.figures import human_bytes, span
 from jlog.cli.terminal.output import json_option, print_json
 from jlog.errors import CorruptJournal, PositionLost

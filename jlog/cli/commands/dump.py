@@ -19,7 +19,7 @@ from jlog.cli.arguments.parameters import (
     start_option,
     stop_option,
 )
-from jlog.cli.exits import DAMAGED
+from jlog.cli.process import DAMAGED
 from jlog.cli.records.formats import Format, format_options, time_text
 from jlog.cli.records.matching import Match, grep_options, selected
 from jlog.cli.records.past_damage import Reading, gaps_of, open_reader, report_damage, sequence_at

@@ -20,7 +20,7 @@ from jlog.cli.arguments.parameters import (
     readable_argument,
 )
 from jlog.cli.arguments.topics import size_options, take_making, topic_settings
-from jlog.cli.exits import FAILED
+from jlog.cli.process import FAILED
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, in_words, json_option, print_fields, print_json, print_table
 from jlog.errors import JournalError, JournalNotFound

@@ -10,9 +10,8 @@ import click
 import jlog
 from jlog.cli.arguments.journal_options import complete_retention, journal_options
 from jlog.cli.arguments.parameters import DIRECTORY, SIZE, checked, journal_argument
-from jlog.cli.exits import DAMAGED
+from jlog.cli.process import DAMAGED, signals_to
 from jlog.cli.records.past_damage import report_damage
-from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import counted
 from jlog.cli.terminal.output import complain, json_option, print_json
 from jlog.cli.terminal.progress import progress_bar

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from jlog.cli.arguments.click_parts import AddOptions, Group, together
 from jlog.cli.arguments.flows import (
     dead_letter_place,
     flow_options,
@@ -17,19 +18,15 @@ from jlog.cli.arguments.flows import (
     metrics_option,
     refused_options,
 )
-from jlog.cli.arguments.groups import Group
-from jlog.cli.arguments.options import AddOptions, together
 from jlog.cli.arguments.parameters import PATH, checked, journal_argument, refuse_beside
 from jlog.cli.arguments.topics import kafka, making_options, take_making, topic_settings
 from jlog.cli.commands.positions import positions
-from jlog.cli.exits import DAMAGED, FAILED
-from jlog.cli.service import notify
-from jlog.cli.signals import signals_to
+from jlog.cli.process import DAMAGED, FAILED, notify, signals_to
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table, tell_at_terminal
 from jlog.cli.terminal.progress import progress_bar, working
 from jlog.flow.records import load
-from jlog.flow.signals import stopping
+from jlog.flow.stop import stopping
 
 
 @click.group(cls=Group)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from jlog.cli.arguments.parameters import SECONDS, Parsed, TimeType, checked
-from jlog.cli.signals import signals_to
+from jlog.cli.process import signals_to
 from jlog.cli.terminal.output import print_json, print_table
 from jlog.cli.terminal.progress import on_terminal, progress_bar
 from jlog.errors import JournalError

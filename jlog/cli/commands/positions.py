@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
-from jlog.cli.arguments.groups import Group
+from jlog.cli.arguments.click_parts import Group
 from jlog.cli.arguments.parameters import POSITION, checked
 from jlog.cli.arguments.topics import kafka, topic_settings
 from jlog.cli.terminal.output import complain, json_option, print_json, print_table
@@ -16,7 +16,7 @@ from jlog.transform import transform_subscriber, transforming
 from jlog.urls import path_of
 
 if TYPE_CHECKING:
-    from jlog.cli.arguments.options import AddOptions
+    from jlog.cli.arguments.click_parts import AddOptions
     from jlog.flow.engine import Flow
 
 

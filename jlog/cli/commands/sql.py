@@ -17,10 +17,9 @@ import click
 import jlog
 from jlog.cli.arguments.parameters import JournalType, ParamType, checked, start_option, stop_option
 from jlog.cli.arguments.topics import topic_settings
-from jlog.cli.exits import DAMAGED
+from jlog.cli.process import DAMAGED, ended_orderly, ending_at_once
 from jlog.cli.records.past_damage import report_damage
 from jlog.cli.records.rows import write_rows
-from jlog.cli.signals import ended_orderly, ending_at_once
 from jlog.cli.terminal.output import binary_stdout, complain
 from jlog.cli.terminal.progress import progress_bar
 from jlog.errors import JournalError

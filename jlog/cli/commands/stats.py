@@ -16,9 +16,7 @@ import click
 
 import jlog
 from jlog.cli.arguments.parameters import DIRECTORY, checked, journal_argument
-from jlog.cli.exits import FAILED
-from jlog.cli.service import notify
-from jlog.cli.signals import ENDING
+from jlog.cli.process import ENDING, FAILED, notify
 from jlog.cli.terminal import figures
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import in_words, json_option, print_fields, print_json, print_table, stdout_is_gone

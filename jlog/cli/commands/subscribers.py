@@ -9,7 +9,7 @@ import click
 
 import jlog
 from jlog.care.standing import shared_fields
-from jlog.cli.arguments.groups import Group
+from jlog.cli.arguments.click_parts import Group
 from jlog.cli.arguments.parameters import CHECKPOINT, POSITION, SUBSCRIBER, PositionArgument, checked, journal_or_topic_argument
 from jlog.cli.terminal import figures
 from jlog.cli.terminal.output import json_option, print_json, print_table

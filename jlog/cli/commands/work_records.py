@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from jlog.cli.arguments.parameters import checked, journal_argument
-from jlog.cli.exits import DAMAGED
+from jlog.cli.process import DAMAGED
 from jlog.cli.terminal.output import complain, json_option, print_json, print_table
 from jlog.errors import CorruptJournal
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from jlog.cli.arguments.options import AddOptions, as_one
+from jlog.cli.arguments.click_parts import AddOptions, as_one
 from jlog.cli.arguments.parameters import SECONDS, SIZE
 from jlog.cli.records.growing_file import LongLines
 from jlog.cli.records.log_file import ROTATED_SECONDS

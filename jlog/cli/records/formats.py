@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from jlog import RecordBatch, RecordProtocol
-from jlog.cli.arguments.options import AddOptions, as_one
+from jlog.cli.arguments.click_parts import AddOptions, as_one
 from jlog.cli.arguments.parameters import refuse_beside
 from jlog.cli.records.matching import Match, Records
 from jlog.cli.terminal.output import in_colour, printable

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from jlog.cli.arguments.options import AddOptions, as_one
+from jlog.cli.arguments.click_parts import AddOptions, as_one
 from jlog.cli.arguments.parameters import PATTERN
 from jlog.cli.terminal.output import complain
 from jlog.positions.names import timestamp_us_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from jlog.cli.arguments.options import AddOptions, as_one
+from jlog.cli.arguments.click_parts import AddOptions, as_one
 from jlog.cli.arguments.parameters import PATTERN, Parsed
 from jlog.system.texts import parse_pattern
 

@@ -11,7 +11,7 @@ import click
 import jlog
 from jlog.archive import Archive
 from jlog.cli.arguments.parameters import PositionArgument
-from jlog.cli.exits import DAMAGED
+from jlog.cli.process import DAMAGED
 from jlog.cli.terminal.output import complain
 from jlog.errors import CorruptJournal, PositionLost
 from jlog.urls import Place

@@ -15,7 +15,7 @@ from jlog.cli.terminal.output import stdout_is_gone
 from jlog.reading.pace import Pace
 
 if TYPE_CHECKING:
-    from jlog.cli.arguments.options import AddOptions
+    from jlog.cli.arguments.click_parts import AddOptions
     from jlog.cli.records.formats import Formatter
     from jlog.cli.records.matching import Records
 

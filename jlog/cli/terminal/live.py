@@ -12,8 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from jlog.cli.exits import FAILED
-from jlog.cli.signals import ended_orderly
+from jlog.cli.process import FAILED, ended_orderly
 from jlog.cli.terminal.output import complain, print_table
 from jlog.cli.terminal.tables import JOURNALS, SUBSCRIBERS, error_line, live_table, plain_table, subscriber_rows
 

@@ -21,7 +21,7 @@ from jlog.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from jlog.cli.arguments.options import AddOptions
+    from jlog.cli.arguments.click_parts import AddOptions
 
 WIDTH_WITHOUT_TERMINAL = 10_000  # wide enough that nothing is folded
 

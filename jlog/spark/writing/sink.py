@@ -21,7 +21,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 import jlog
 from jlog.errors import JournalExists, JournalNotFound
-from jlog.ingest import EncodedRecords, extend_body, ingest, read_piece
 from jlog.spark.checkpoint import content_of, note, noted
 from jlog.spark.reading.options import parsed
 from jlog.spark.writing.driver import has_local_master
@@ -30,6 +29,7 @@ from jlog.spark.writing.staging import AT_ONCE_BYTES, Staged, Staging
 from jlog.system.filesystem import journal_path
 from jlog.system.texts import parse_flag, parse_size
 from jlog.urls import place_of
+from jlog.writer import EncodedRecords, extend_body, ingest, read_piece
 
 if TYPE_CHECKING:
     import pyarrow

@@ -21,10 +21,10 @@ import pyarrow
 from pyspark.sql.datasource import WriterCommitMessage
 
 from jlog.errors import JournalError, JournalNotFound
-from jlog.ingest import Piece, SegmentBuilder
 from jlog.spark.writing.ledger import NAMELESS
 from jlog.spark.writing.left_over import BEGUN, DIRECTORY, elsewhere, is_at, remove_if_empty, remove_left_over
 from jlog.system.files import Directory, sync_files, write_whole
+from jlog.writer import Piece, SegmentBuilder
 
 AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended in one piece: readers see all of it or nothing
 PIECE_BYTES = 2 << 20  # pieces of a larger batch; larger ones do not fit into the processor's cache

@@ -1,4 +1,4 @@
-"""The signals that end a command."""
+"""How a command ends: its exit codes and the signals that end it; and what it tells the service manager that has started it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,22 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
+
+from jlog.errors import CorruptJournal
+
+DONE = 0
+FAILED = 1
+USAGE = 2  # the code that click itself exits with
+DAMAGED = 3
+FOUND = 4  # of `doctor`: something needs care
+SIGNALLED = 128  # and more: the codes that a shell makes of signals
+INTERRUPTED = SIGNALLED + 2  # by SIGINT
+
+
+def exit_code_of(error: Exception) -> int:
+    """Returns the exit code of a command that ends with this error."""
+    return DAMAGED if isinstance(error, CorruptJournal) else FAILED
+
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -67,3 +83,16 @@ def ended_orderly() -> Iterator[None]:
 
     with signals_to(end, (signal.SIGTERM, signal.SIGHUP)):
         yield
+
+
+def notify(state: str) -> None:
+    """Tells the service manager that started this process "READY=1" or another state, as units of Type=notify do for systemd.
+    Does nothing where no service manager wants to know."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        import socket  # most commands need none
+
+        if address.startswith("@"):  # a name that is not a file
+            address = "\0" + address[1:]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+            line.sendto(state.encode(), address)
