@@ -102,7 +102,24 @@ def ways(folder: Path, records: int) -> dict[str, dict[str, Callable[[], object]
         return frame.filter(value.str.contains(NEEDLE, literal=True)).select(polars.len())
 
     tool = Path(sys.executable).with_name("jlogtool")
+    ends, newest = "SELECT min(timestamp), max(timestamp) FROM {}", "SELECT * FROM {} ORDER BY sequence DESC LIMIT 10"
     return {
+        "how many": {
+            "jlog, DuckDB": on_journal("SELECT count(*) FROM lines"),
+            "Parquet, DuckDB": sql(f"SELECT count(*) FROM {parquet}"),
+            "jlog, Polars": in_polars(frames[0], lambda frame: frame.select(polars.len())),
+            "Parquet, Polars": in_polars(frames[1], lambda frame: frame.select(polars.len())),
+        },
+        "the first and the last time": {
+            "jlog, DuckDB": on_journal(ends.format("lines")),
+            "Parquet, DuckDB": sql(ends.format(parquet)),
+        },
+        "the newest ten": {
+            "jlog, DuckDB": on_journal(newest.format("lines")),
+            "Parquet, DuckDB": sql(newest.format(parquet)),
+            "jlog with tail(10), Polars": in_polars(scan.tail(10).to_polars(), lambda frame: frame),
+            "Parquet, Polars": in_polars(frames[1], lambda frame: frame.tail(10)),
+        },
         "all values: count and length": {
             "jlog, DuckDB": on_journal(whole.format("lines")),
             "Parquet, DuckDB": sql(whole.format(parquet)),
