@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 import jlog
-from jlog.console import isolation, pages, question, state
+from jlog.console import isolation, pages, sql, state
 from jlog.console.assets import SCRIPT, STYLE
 from jlog.console.guard import Guard, form_of
 from jlog.console.records import Page, text_of
@@ -132,10 +132,10 @@ class Console:
         await self._asked_for(path)
         found = None
         if asks:
-            sources = question.sources_of(statement, path, [watched.path for watched in self._sampler.all()])
+            sources = sql.sources_of(statement, path, [watched.path for watched in self._sampler.all()])
             question_asked = {"statement": statement, "sources": sources, "parse": "json" if parse else None}
             try:
-                found = await answered(request, isolation.answer("jlog.console.question", path, question_asked))
+                found = await answered(request, isolation.answer("jlog.console.sql", path, question_asked))
             except isolation.Refused as error:
                 found = {"error": str(error)}
         return HTMLResponse(pages.sql(path, statement, bool(parse), found))

@@ -18,10 +18,10 @@ from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
 from jlog.kafka.comparison import Comparison, verify
 from jlog.kafka.dry_run import plan_capture, plan_mirror
-from jlog.kafka.many import Mirrors
 from jlog.kafka.mirrors import Capture, Mirror
-from jlog.kafka.pair import PartPosition, Status, positions, status
 from jlog.kafka.standbys import Promotion, Standby, promote
+from jlog.kafka.status import PartPosition, Status, positions, status
+from jlog.kafka.supervisor import Mirrors
 from jlog.kafka.topic.reader import TopicReader
 from jlog.kafka.topic.topics import TopicJournal, create_journal, delete_journal, list_topics
 from jlog.kafka.topic.writer import TopicWriter

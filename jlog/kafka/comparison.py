@@ -20,7 +20,7 @@ from jlog.kafka.client.streams import OpenTransaction, Stream, open_transactions
 from jlog.kafka.ends.messages import SPREAD_BITS, without_ours
 from jlog.kafka.ends.topic_sink import SINK
 from jlog.kafka.mirrors import key_of
-from jlog.kafka.pair import FROM_KAFKA, TO_KAFKA, Pair, find_pair
+from jlog.kafka.status import FROM_KAFKA, TO_KAFKA, Pair, find_pair
 from jlog.reading.reader import Reader
 from jlog.record import Record
 

@@ -300,7 +300,7 @@ def test_a_statement_that_takes_too_long_is_ended(monkeypatch):
     monkeypatch.setattr(isolation, "CPU_SECONDS", 1)
     asked = {"statement": "SELECT max(hash(range)) FROM range(1000000000000)", "sources": {}, "parse": None}
     with pytest.raises(isolation.Refused, match="was ended"):
-        asyncio.run(isolation.answer("jlog.console.question", "", asked))
+        asyncio.run(isolation.answer("jlog.console.sql", "", asked))
 
 
 @pytest.mark.damage

@@ -23,9 +23,9 @@ TOOL = [sys.executable, "-m", "jlog.cli"]
 PATIENT = f"""
 import signal
 from jlog.cli.tool import main
-from jlog.kafka import many
+from jlog.kafka import supervisor
 
-many.ENDING = ((signal.SIGTERM, {HUNG_SECONDS}),)
+supervisor.ENDING = ((signal.SIGTERM, {HUNG_SECONDS}),)
 main()
 """
 

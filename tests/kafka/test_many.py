@@ -12,7 +12,7 @@ import pytest
 import jlog
 from behaviour.journals import values
 from jlog.flow.stop import Stop
-from jlog.kafka import Capture, Mirror, Mirrors, Standby, TopicChanged, many
+from jlog.kafka import Capture, Mirror, Mirrors, Standby, TopicChanged, supervisor
 from jlog.kafka.client import cluster
 from jlog.kafka.mirror_file import Job, read_tables
 from kafka.processes import running
@@ -115,7 +115,7 @@ def test_followers_end_together(config, broker, witness, topic, tmp_path):
 def test_a_journal_that_takes_the_place_of_one_that_was_moved_is_mirrored(
     config, broker, witness, topic, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(many, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.1)
     fill(tmp_path / "a", [b"old"])
     path = config(f"""
         [[to-kafka]]
@@ -159,8 +159,8 @@ def test_two_tables_that_ask_for_the_same_mirror_are_told(config, broker, witnes
 def test_an_absent_cluster_is_waited_for_and_the_others_go_on(
     config, broker, fragile_broker, witness, topic, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(many, "LOOK_EVERY", 0.5)
-    monkeypatch.setattr(many, "PAUSE_SECONDS", (0.5, 0.5))
+    monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(supervisor, "PAUSE_SECONDS", (0.5, 0.5))
     away = fragile_broker
     others = Witness(away.address)
     others.make(topic)
@@ -218,7 +218,7 @@ def test_it_ends_when_none_of_them_can_go_on(config, broker, witness, topic, tmp
 
 
 def test_one_failed_for_good_does_not_end_those_that_begin_again(config, topic, tmp_path, monkeypatch):
-    monkeypatch.setattr(many, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.5)
     monkeypatch.setattr(cluster, "UNREACHABLE_SECONDS", 0.1)
     fill(tmp_path / "no topic's name", numbered(10))
     path = config(f"""
@@ -338,7 +338,7 @@ def test_a_pattern_that_matches_nothing_is_named(config, broker, topic, tmp_path
 
 
 def test_a_pattern_that_matches_nothing_is_named_once(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(many, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.01)
     path = config(f"[[to-kafka]]\njournals = ['{tmp_path}/a*', '{tmp_path}/b*']\nurl = 'kafka://127.0.0.1:1'")
     events, looks = [], []
     mirrors = Mirrors(path, on_event=events.append)
@@ -350,7 +350,7 @@ def test_a_pattern_that_matches_nothing_is_named_once(config, tmp_path, monkeypa
 
 def test_one_that_dies_for_days_is_started_again(config, tmp_path):
     job = Job(Mirror, str(tmp_path / "in"), "kafka://127.0.0.1:1/t", {})
-    mirror = many.MirrorProcess(job, False, False, Stop(), lambda *_, **__: None)
+    mirror = supervisor.MirrorProcess(job, False, False, Stop(), lambda *_, **__: None)
     for _ in range(1100):
         mirror._ended("ended with exit code 1")
     assert not mirror.is_over

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import jlog
 from jlog.flow import stats
 from jlog.flow.metrics import FlowCollector
-from jlog.kafka import Mirrors, many
+from jlog.kafka import Mirrors, supervisor
 from kafka.processes import fill, running
 from kafka.web import answer
 from kafka.witness import numbered
@@ -147,7 +147,7 @@ def test_what_a_process_prints_before_it_begins_is_not_taken_for_a_report(file, 
 
 
 def test_a_process_that_hangs_is_down_and_holds_up_no_answer(file, topic, tmp_path, monkeypatch):
-    monkeypatch.setattr(many, "SILENT_SECONDS", 3.0)
+    monkeypatch.setattr(supervisor, "SILENT_SECONDS", 3.0)
     monkeypatch.setattr(stats, "LOOK_EVERY", 0.5)
     mirrors = Mirrors(file, lags=True)
     collector = FlowCollector(mirrors.flows)
@@ -241,7 +241,7 @@ def test_the_settings_of_the_environment_reach_the_processes(broker, topic, tmp_
 
 
 def test_one_that_dies_again_and_again_ends_where_it_has_an_end(broker, topic, tmp_path, monkeypatch):
-    monkeypatch.setattr(many, "PAUSE_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(supervisor, "PAUSE_SECONDS", (0.01, 0.02))
     fill(tmp_path / "in" / "a", 1)
     (tmp_path / "deadly.py").write_text("import os\n\ndef die(record):\n    os._exit(7)\n")
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ import jlog
 from jlog.kafka import Mirror, RecordRefused, TopicChanged, status, verify
 from jlog.kafka.client import table
 from jlog.kafka.client.partitioner import murmur2
-from jlog.kafka.pair import find_pair
+from jlog.kafka.status import find_pair
 from kafka.secured import MOSTLY_PLAIN, PLAIN_AND_SECURED
 from kafka.witness import fields_of_journal, numbered
 from patience import HUNG_SECONDS, wait_until

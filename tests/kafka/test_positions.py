@@ -6,7 +6,7 @@ import pytest
 
 import jlog
 from jlog.kafka import Capture, Mirror, TopicChanged, status, verify
-from jlog.kafka.pair import find_pair
+from jlog.kafka.status import find_pair
 from jlog.transform import transforming
 from kafka.processes import stored
 from kafka.test_command import do, do_json, run

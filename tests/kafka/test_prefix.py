@@ -7,7 +7,7 @@ import pytest
 import jlog
 from jlog.kafka import Capture, Mirror, Settings, positions, promote, status, verify
 from jlog.kafka.client.url import parse
-from jlog.kafka.pair import PartPosition
+from jlog.kafka.status import PartPosition
 from kafka.processes import fill, journal_of_ten  # noqa: F401
 from kafka.test_command import do_json, run
 from kafka.witness import numbered

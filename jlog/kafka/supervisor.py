@@ -41,7 +41,10 @@ PR_SET_PDEATHSIG = 1
 
 # The child has the supervisor's own path for imports, so that it finds the same modules. Until then it imports only what is
 # built into the interpreter: a file in the working directory cannot take its place.
-BOOT = "import marshal, posix, sys; sys.path[:] = marshal.loads(posix.read(0, 1 << 20)); import jlog.kafka.many as m; m.main()"
+BOOT = (
+    "import marshal, posix, sys; sys.path[:] = marshal.loads(posix.read(0, 1 << 20)); "
+    "import jlog.kafka.supervisor as supervisor; supervisor.main()"
+)
 
 
 class Mirrors:
