@@ -43,7 +43,7 @@ def test_questions_are_measured_beside_other_forms_of_the_same_lines(tmp_path: P
     assert done.returncode == 0, done.stdout + done.stderr
     for answer in ("all values: count and length: [(20000, ", "a 1,000th of the time: [(21,)]", "LIKE: [(2,)]"):
         assert answer in done.stdout
-    assert done.stdout.count("| jlog, Polars | ") == 4
+    assert done.stdout.count("| jlog, Polars | ") == 5
 
 
 @pytest.mark.exhaustive
