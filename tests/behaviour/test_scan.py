@@ -163,7 +163,7 @@ def test_a_timedelta_is_so_long_ago_also_for_a_reader(path, writer):
     [
         ({"start": datetime(2026, 11, 25)}, ValueError, "no time zone"),  # noqa: DTZ001
         ({"end": "2026-11-25T12:00:00"}, ValueError, "not a time with a UTC offset"),
-        ({"start": "2026-11-25T25:00:00Z"}, ValueError, "is not a time, since hour must be in 0..23"),
+        ({"start": "2026-11-25T25:00:00Z"}, ValueError, "is not a time: hour must be in 0..23"),
         ({"start": 1.5}, TypeError, "a position must be 'begin', 'end', a sequence"),
         ({"parse": "xml"}, ValueError, "parse must be 'json'"),
         ({"schema": {"a": "int64"}}, ValueError, "parse='json'"),
