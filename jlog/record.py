@@ -13,7 +13,7 @@ from jlog._core.records.arrow import (
     stream_of,
 )
 from jlog._core.records.columns import import_pyarrow
-from jlog._core.records.record import Record, RecordBatch, columns_of, no_codec, records_of_arrow
+from jlog._core.records.record import Record, RecordBatch, columns_of, no_codec, records_of_arrow, with_decoder
 
 __all__ = [
     "FIELDS",
@@ -32,4 +32,5 @@ __all__ = [
     "requested_fields",
     "schema_of",
     "stream_of",
+    "with_decoder",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.position import ReadPosition
@@ -28,6 +28,7 @@ class ArchiveCursor(ReadPosition):
         self._archive = archive
         self._live = live
         self._copy: LocalCopy | None = None
+        self._decoder: Any = None
         self._cursor: Cursor | None = None  # that of the copy, or the living one
 
     @property
@@ -37,6 +38,12 @@ class ArchiveCursor(ReadPosition):
         self.check_open()
         assert cursor is not None
         return cursor
+
+    def decode_with(self, decoder: Any) -> None:
+        """Gives this decoder to all records. Called before there is a position."""
+        self._decoder = decoder
+        if self._live is not None:
+            self._live.decode_with(decoder)
 
     def _wake(self) -> None:
         for cursor in (self._cursor, self._live):
@@ -130,7 +137,7 @@ class ArchiveCursor(ReadPosition):
         """Goes to a block at or before this sequence. Nothing is read yet."""
         copy = self._copy
         if copy is None or copy.segment != segment:
-            copy = LocalCopy(self._archive.folder, segment, read_ahead)
+            copy = LocalCopy(self._archive.folder, segment, read_ahead, self._decoder)
         try:
             cursor = copy.cursor(sequence, end)
         except BaseException:

@@ -14,6 +14,7 @@ import time
 import weakref
 from bisect import bisect_right
 from contextlib import closing, suppress
+from typing import Any
 
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import BoundsFile
@@ -46,9 +47,12 @@ class LocalCopy:
     read_ahead: so many bytes are fetched first; the segment as a whole if it has no more.
     """
 
-    def __init__(self, folder: ArchiveFolder, segment: ArchivedSegment, read_ahead: int = FIRST_BYTES) -> None:
+    def __init__(
+        self, folder: ArchiveFolder, segment: ArchivedSegment, read_ahead: int = FIRST_BYTES, decoder: Any = None
+    ) -> None:
         import tempfile  # few programs need it
 
+        self._decoder = decoder
         self.segment = segment
         self.meta: Meta = Meta(bytes.fromhex(segment.uuid), [])
         self.read_ahead: int = read_ahead
@@ -174,6 +178,7 @@ class LocalCopy:
             self.fetch_whole()
         file = SegmentFile(self.path, self.segment.first_sequence, self.meta.uuid, check_header=False)
         cursor = Cursor(self.path, self.meta.uuid)
+        cursor.decode_with(self._decoder)
         cursor.enter(file, *(place or (SEGMENT_HEADER_BYTES, self.segment.first_sequence)))
         return cursor
 

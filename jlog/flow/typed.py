@@ -8,8 +8,7 @@ from jlog.errors import DecodeError
 from jlog.flow.ends import Undecided
 from jlog.flow.normal import BYTES_LIKE
 from jlog.flow.records import Function, NewRecord
-from jlog.reading.typed import typing
-from jlog.record import Record
+from jlog.record import Record, with_decoder
 from jlog.typed.codec import Codec, Decoder, encoded
 
 _PARTS = "value", "key", "headers", "timestamp_us"
@@ -19,10 +18,9 @@ def typed_function(function: Function, codec: Codec, path: str) -> Function:
     """Returns a function that calls this one with records that the codec decodes, and encodes the objects that it returns.
     path: names the source in a DecodeError."""
     decoder = _Decoder(codec, path)
-    typed = typing(decoder)
 
     def call(record: Any) -> Any:
-        made = function(typed(record) if isinstance(record, Record) else record.typed(decoder))
+        made = function(with_decoder(record, decoder) if isinstance(record, Record) else record.typed(decoder))
         if isinstance(made, (list, tuple)):
             return [_stored(codec, one, record) for one in made]
         return _stored(codec, made, record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
 from jlog._core.read.iterate import ValueIterator
 from jlog._core.read.position import handing_out, moving
@@ -92,7 +92,7 @@ class Reader:
     ) -> None:
         self._lock_timeout = check_lock_timeout(lock_timeout)
         if codec is not None:
-            from jlog.typed.codec import check_codec  # most programs do not need it
+            from jlog.typed.codec import Decoder, check_codec  # most programs do not need it
 
             check_codec(codec, "decode")
         check_flag("create", create)
@@ -112,11 +112,9 @@ class Reader:
             self._source = journal = JournalRecords(path, durable_only=durable_only)
             if name is not None:
                 self._subscriber = Subscriber(journal, check_name(name, SUBSCRIBER), start, create, self._deadline())
-        if codec is not None:
-            from jlog.reading.typed import TypedRecords  # most programs do not need it
-
-            self._source = cast("RecordSource", TypedRecords(self._source, codec))
         self._cursor = self._source.cursor
+        if codec is not None:
+            self._cursor.decode_with(Decoder(codec, str(self._source.path)))
         self._backward = BackwardReading(self._source)
         if self._subscriber is None:
             self._source.go_to(start)

@@ -16,6 +16,7 @@ cdef class BlockReader:
     cdef bytes uuid
     cdef JournalEnd stop  # the end as begin() noted it last
     cdef bint closed  # loads nothing more
+    cdef object decoder  # of the records; None: the reader has no codec
     # The place of the block, and the next record's sequence.
     cdef SegmentFile file
     cdef uint64_t offset

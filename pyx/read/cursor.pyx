@@ -51,6 +51,10 @@ cdef class Cursor(ReadPosition):
             self.path.check()
         return 0
 
+    def decode_with(self, decoder) -> None:
+        """Gives this decoder to all records that are read from now on."""
+        self.blocks.decoder = decoder
+
     def _wake(self):
         self.blocks.closed = True
         if self.use & IN_USE and self.wake is not None:
@@ -312,6 +316,7 @@ cdef class Cursor(ReadPosition):
     def read(self, Py_ssize_t max_records, Py_ssize_t max_bytes) -> RecordBatch:
         """Reads records up to the journal's end as it is now: at least one if there is any."""
         cdef RecordBatch batch = RecordBatch()
+        batch.decoder = self.blocks.decoder
         begin_step(self)
         try:
             self.blocks.begin()
@@ -326,7 +331,7 @@ cdef class Cursor(ReadPosition):
         Returns an empty batch after 32 MiB without such a record, so that the caller can stop, and None at the end."""
         cdef RecordBatch batch = RecordBatch()
         cdef bint more
-        batch.needle = needle
+        batch.needle, batch.decoder = needle, self.blocks.decoder
         begin_step(self)
         try:
             self.blocks.begin()

@@ -1,6 +1,6 @@
 from jlog._core.read.blocks cimport BlockReader
 from jlog._core.format.format cimport jlog_is_state, jlog_record
-from jlog._core.records.record cimport Record, make_record
+from jlog._core.records.record cimport Record, fill_record
 
 cdef extern from * nogil:
     void __builtin_prefetch(const void *address)
@@ -29,7 +29,10 @@ cdef inline Record next_record(BlockReader blocks):
     cdef Record made
     if not to_next_record(blocks, &record, &size):
         return None
-    made = make_record(&record, blocks.sequence)
+    made = Record.__new__(Record)
+    fill_record(made, &record, blocks.sequence)
+    if blocks.decoder is not None:
+        made.decoder = blocks.decoder
     blocks.at += size  # only once the object is created: without memory no record is skipped
     blocks.sequence += 1
     return made

@@ -3,6 +3,7 @@
 
 from datetime import timedelta
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -20,6 +21,10 @@ from jlog.errors import JournalError
 from jlog.html import SHOWN_ROWS, records_table
 
 
+# The garbage collector does not track records: it would cost 16 bytes for each and, in a program that keeps records, most of
+# the time of reading. So no record may be a part of a circle. `decoder` is the reader's Decoder, which refers to the codec and
+# to no record. The codec is given a copy without the decoder, so that one which keeps records closes no circle either.
+@cython.no_gc
 cdef class Record:
     """One record. It owns its bytes, and stays valid whatever happens to the journal."""
 
@@ -71,8 +76,12 @@ cdef class Record:
 
     @property
     def decoded(self):
-        """The object that the reader's codec decodes the value to. Raises JournalError if the reader has none."""
-        raise no_codec()
+        """The object that the reader's codec decodes the value to; None for a value that is None. It is decoded anew each time.
+        Raises DecodeError if the codec cannot; the reader goes on all the same. Raises JournalError if the reader has no
+        codec."""
+        if self.decoder is None:
+            raise no_codec()
+        return self.decoder.decode(with_decoder(self, None))
 
     def __repr__(self):
         value = self.value if self.value is None or len(self.value) <= 40 else self.value[:40] + b"..."
@@ -88,7 +97,7 @@ cdef class Record:
         return hash((self.sequence, self.timestamp_us, self.value))
 
     def __reduce__(self):
-        return restore_record, (self.sequence, self.timestamp_us, self.key, self.value, self.raw_headers)
+        return restore_record, (self.sequence, self.timestamp_us, self.key, self.value, self.raw_headers, self.decoder)
 
 
 def no_codec() -> JournalError:
@@ -96,17 +105,24 @@ def no_codec() -> JournalError:
     return JournalError("only a reader with a codec decodes records; open it with codec=jlog.typed.json(…), or another codec")
 
 
-def restore_record(uint64_t sequence, int64_t timestamp_us, bytes key, bytes value, bytes raw_headers) -> Record:
+def restore_record(uint64_t sequence, int64_t timestamp_us, bytes key, bytes value, bytes raw_headers, decoder=None) -> Record:
     """Returns the record that was pickled or copied."""
     cdef Record restored = Record.__new__(Record)
     restored.sequence, restored.timestamp_us = sequence, timestamp_us
-    restored.key, restored.value, restored.raw_headers = key, value, raw_headers
+    restored.key, restored.value, restored.raw_headers, restored.decoder = key, value, raw_headers, decoder
     return restored
 
 
-cdef Record make_record(const jlog_record *record, uint64_t sequence):
+def with_decoder(Record record not None, decoder) -> Record:
+    """Returns the same record, which this decoder decodes."""
+    return restore_record(record.sequence, record.timestamp_us, record.key, record.value, record.raw_headers, decoder)
+
+
+cdef inline Record make_record(const jlog_record *record, uint64_t sequence, object decoder):
     cdef Record made = Record.__new__(Record)
     fill_record(made, record, sequence)
+    if decoder is not None:
+        made.decoder = decoder
     return made
 
 
@@ -173,8 +189,12 @@ cdef class RecordBatch(Batch):
         return found
 
     def decoded(self):
-        """Returns the objects that the reader's codec decodes the values to. Raises JournalError if the reader has none."""
-        raise no_codec()
+        """Returns the objects that the reader's codec decodes the values to, as a list. Raises DecodeError at the first record
+        that the codec cannot decode; `record.decoded` of each record finds the others. Raises JournalError if the reader has no
+        codec."""
+        if self.decoder is None:
+            raise no_codec()
+        return [self.decoder.decode(record) for record in restore_batch(self.chunks)]
 
     def to_arrow(self):
         """Returns the records as a pyarrow.RecordBatch, without a Python object per record. Its columns are sequence int64,
@@ -214,7 +234,7 @@ cdef class RecordBatch(Batch):
         for data, base_time_us, first_sequence, _ in self.chunks:
             at, sequence = <const uint8_t *> <bytes> data, first_sequence
             while next_record(&at, data, base_time_us, &record):
-                yield make_record(&record, sequence)
+                yield make_record(&record, sequence, self.decoder)
                 sequence += 1
 
     def __getitem__(self, index):
@@ -232,7 +252,7 @@ cdef class RecordBatch(Batch):
         data, base_time_us, _, _ = self.chunks[chunk]
         at = <const uint8_t *> <bytes> data + <size_t> offset
         next_record(&at, data, base_time_us, &record)
-        return make_record(&record, sequence)
+        return make_record(&record, sequence, self.decoder)
 
     cdef list find_starts(self):
         """Returns, for each record, its chunk, where the record before it ends there, and its sequence."""
@@ -262,7 +282,7 @@ cdef class RecordBatch(Batch):
         return f"<jlog.RecordBatch of {self.count} records>"
 
     def __reduce__(self):
-        return restore_batch, (self.chunks,)
+        return restore_batch, (self.chunks, self.decoder)
 
 
 def columns_of(records, tuple fields not None, path=None) -> ArrowBatch:
@@ -289,9 +309,9 @@ def records_of_arrow(data) -> RecordBatch:
     return batch
 
 
-def restore_batch(list chunks not None) -> RecordBatch:
+def restore_batch(list chunks not None, decoder=None) -> RecordBatch:
     """Returns the batch that was pickled or copied."""
     cdef RecordBatch restored = RecordBatch()
-    restored.chunks = chunks
+    restored.chunks, restored.decoder = chunks, decoder
     restored.count = sum(count for _, _, _, count in chunks)
     return restored

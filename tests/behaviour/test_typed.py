@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import gc
 import hashlib
 import json
 import math
 import pickle
 import re
 import threading
+import weakref
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -315,6 +317,34 @@ def test_records_batches_and_writers_are_pickled_with_their_codec(tmp_path: Path
     record = duplicate(batch[0])
     assert record.decoded == ONE
     assert record == batch[0]
+
+
+class Keeping:
+    """A codec that keeps the records that it decodes."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def encode(self, value: bytes) -> bytes:
+        return value
+
+    def decode(self, record: Any) -> Any:
+        self.kept.append(record)
+        return record.value
+
+
+def test_records_with_a_codec_cost_the_collector_nothing_and_close_no_circle_with_it(tmp_path: Path) -> None:
+    codec = Keeping()
+    write(tmp_path / "j", codec, b"a", b"b")
+    with jlog.Reader(tmp_path / "j", codec=codec) as reader:
+        record, batch = next(iter(reader)), reader.read()
+    assert not gc.is_tracked(record)
+    assert [record.decoded, *batch.decoded(), batch[0].decoded] == [b"a", b"b", b"b"]
+    assert [kept.value for kept in codec.kept] == [b"a", b"b", b"b"]
+    freed = weakref.ref(codec)
+    del codec, reader, record, batch
+    gc.collect()
+    assert freed() is None
 
 
 def test_a_record_without_a_codec_says_what_is_missing(tmp_path: Path) -> None:
