@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from jlog._core.system.durable import sync_directory
 from jlog._core.system.file import OpenFile
-from jlog.errors import CorruptJournal, JournalError, JournalExists
+from jlog.errors import JournalError, JournalExists
 from jlog.flow.options import nothing
 from jlog.journal import Journal
 from jlog.libjlog.format import (
@@ -30,7 +30,7 @@ from jlog.libjlog.format import (
 )
 from jlog.reading.reader import Reader
 from jlog.record import Record
-from jlog.storage.damage import Damage
+from jlog.storage.damage import Damage, batches_to, past_damage
 from jlog.storage.gaps import count_assigned
 from jlog.system.files import naming, write_whole
 from jlog.system.filesystem import journal_path
@@ -134,15 +134,8 @@ class _Export:
             first = self._journal.first_sequence
             self.result.gaps = end - first - count_assigned(self._journal.gaps(), first, end)
             with Reader(self._journal.path) as reader:
-                while reader.position < end:
-                    try:
-                        batch = reader.read(min(BATCH_RECORDS, end - reader.position), BATCH_BYTES)
-                    except CorruptJournal:
-                        self.result.damage += 1
-                        self._on_damage(reader.skip_damage())
-                        continue
-                    if not len(batch):
-                        break
+                read = batches_to(end, reader, BATCH_RECORDS, BATCH_BYTES)
+                for batch in past_damage(read, reader.skip_damage, self._note_damage):
                     self._write_batch(batch)
                     self._on_progress(len(batch))
             self._sync()
@@ -150,6 +143,10 @@ class _Export:
             self._file.close()
         self._pass_marks(end + 1)
         self.result.segments = len(self._starts)
+
+    def _note_damage(self, damage: Damage) -> None:
+        self.result.damage += 1
+        self._on_damage(damage)
 
     def _write_batch(self, batch: Iterable[Record]) -> None:
         pieces: list[bytes] = []

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from jlog.errors import CorruptJournal, JournalError
+from jlog.errors import JournalError
 from jlog.html import SHOWN_ROWS, records_table, table, time_text
 from jlog.interfaces import ReaderProtocol
 from jlog.positions.names import Start, check_start
@@ -29,7 +29,7 @@ from jlog.record import (
     schema_of,
     stream_of,
 )
-from jlog.storage.damage import Damage
+from jlog.storage.damage import Damage, past_damage
 from jlog.system.arguments import check_count, check_flag
 from jlog.system.clock import EPOCH
 from jlog.system.filesystem import is_url
@@ -282,16 +282,8 @@ class Scan:
 
     def _batches(self, reader: ReaderProtocol, batches: Iterator[ArrowBatch]) -> Iterator[ArrowBatch]:
         """Yields the batches, and passes over damage where somebody is told of it."""
-        while True:
-            try:
-                batch = next(batches, None)
-            except CorruptJournal:
-                if self.on_damage is None or not isinstance(reader, Reader):
-                    raise  # only a journal's reader knows how to go on
-                self.on_damage(reader.skip_damage())
-                continue
-            if batch is None:
-                return
+        skip = None if self.on_damage is None or not isinstance(reader, Reader) else reader.skip_damage
+        for batch in past_damage(lambda: next(batches, None), skip, self.on_damage or bool):
             if self.on_batch is not None:
                 self.on_batch(len(batch))
             yield batch

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from jlog._core.format.constants import KIND_STATE, SEGMENT_HEADER_BYTES
 from jlog._core.read.cursor import Cursor
+from jlog._core.records.record import RecordBatch
 from jlog._core.segments.segment import Block, SegmentFile, list_segments, walk_body
 from jlog.errors import CorruptJournal, JournalError
+
+Item = TypeVar("Item")
 
 SECTOR_BYTES = 4096  # step by which the rest is searched around a sector that the disk cannot read
 
@@ -161,6 +165,37 @@ def _search(file: SegmentFile, offset: int, limit: int) -> Block | None:
             return block
         offset = after
     return None
+
+
+def past_damage(
+    read: Callable[[], Item | None], skip: Callable[[], Damage] | None, on_damage: Callable[[Damage], object] = bool
+) -> Iterator[Item]:
+    """Yields what `read` returns, up to the first None, and goes on after damage.
+
+    skip: moves the position of `read` past damage; None: only a journal's reader can do that, and the damage is raised.
+    on_damage: is told what was lost each time.
+    """
+    while True:
+        try:
+            item = read()
+        except CorruptJournal:
+            if skip is None:
+                raise
+            on_damage(skip())
+            continue
+        if item is None:
+            return
+        yield item
+
+
+def batches_to(end: int, reader: Any, max_records: int, max_bytes: int) -> Callable[[], RecordBatch | None]:
+    """Returns a function for past_damage() that reads with a Reader or a Cursor from its position to before `end`."""
+
+    def read() -> RecordBatch | None:
+        left = end - reader.position
+        return reader.read(min(max_records, left), max_bytes) or None if left > 0 else None
+
+    return read
 
 
 def skip_damage(cursor: Cursor) -> Damage:

@@ -15,7 +15,7 @@ from jlog._core.read.cursor import Cursor
 from jlog._core.system.durable import sync_directory
 from jlog.errors import CorruptJournal, PositionLost, UnsupportedFormat
 from jlog.options import dedup_of
-from jlog.storage.damage import skip_damage
+from jlog.storage.damage import batches_to, past_damage, skip_damage
 from jlog.storage.epochs import ForeignPosition
 from jlog.storage.meta import Meta
 from jlog.system.clock import now_us
@@ -76,14 +76,7 @@ class LastIds:
 
     def read(self, cursor: Cursor, end: int) -> None:
         """Reads on to `end`, and adds the ids that it meets. It passes over damage, whose ids are lost."""
-        while cursor.position < end:
-            try:
-                batch = cursor.read(min(_READ_RECORDS, end - cursor.position), _READ_BYTES)
-            except CorruptJournal:
-                skip_damage(cursor)
-                continue
-            if not len(batch):
-                return
+        for batch in past_damage(batches_to(end, cursor, _READ_RECORDS, _READ_BYTES), lambda: skip_damage(cursor)):
             read_us = now_us()  # an id must not be forgotten too early: it may have been appended at this moment
             for identity, sequence, time_us in batch._ids():
                 self.add(identity, sequence, read_us if time_us is None else time_us)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -14,12 +14,15 @@ from jlog.cli.arguments.parameters import PositionArgument
 from jlog.cli.process import DAMAGED
 from jlog.cli.terminal.output import complain
 from jlog.errors import CorruptJournal, PositionLost
+from jlog.storage.damage import past_damage
 from jlog.urls import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from jlog.cli.records.matching import Records
+
+Item = TypeVar("Item")
 
 BATCH_RECORDS = 10_000
 BATCH_BYTES = 8 << 20
@@ -36,29 +39,23 @@ class Reading:
 
     def batch(self, max_records: int = BATCH_RECORDS, timeout: float | None = 0) -> jlog.RecordBatchProtocol:
         """Returns the next records; an empty batch where none came within `timeout` seconds."""
-        while True:
-            try:
-                return self.reader.read(min(max_records, BATCH_RECORDS), BATCH_BYTES, timeout)
-            except CorruptJournal:
-                if not isinstance(self.reader, jlog.Reader):
-                    raise  # only a journal's reader knows how to go on
-                self._skip_damage(self.reader)
+        return next(self._past_damage(lambda: self.reader.read(min(max_records, BATCH_RECORDS), BATCH_BYTES, timeout)))
 
-    def _skip_damage(self, reader: jlog.Reader) -> None:
-        found = reader.skip_damage()
-        if (found.path, found.offset) not in self._damage:
-            self._damage.add((found.path, found.offset))
-            report_damage(found)
+    def _past_damage(self, read: Callable[[], Item | None]) -> Iterator[Item]:
+        return past_damage(read, self.reader.skip_damage if isinstance(self.reader, jlog.Reader) else None, self._report)
+
+    def _report(self, damage: jlog.Damage) -> None:
+        if (damage.path, damage.offset) not in self._damage:
+            self._damage.add((damage.path, damage.offset))
+            report_damage(damage)
 
     def forward(self, end: int, limit: int = sys.maxsize, needle: bytes | None = None) -> Iterator[Records]:
         """Yields the records from the position to before `end`, in batches; `limit` keeps the first one small. With a needle,
         it may leave out any record whose value does not have these bytes."""
-        while needle is not None and isinstance(self.reader, jlog.Reader):
-            try:
-                yield from self.reader.batches_with(needle, end, BATCH_RECORDS, BATCH_BYTES)
-                return
-            except CorruptJournal:
-                self._skip_damage(self.reader)
+        if needle is not None and isinstance(self.reader, jlog.Reader):
+            reader = self.reader
+            yield from self._past_damage(lambda: next(reader.batches_with(needle, end, BATCH_RECORDS, BATCH_BYTES), None))
+            return
         while self.reader.position < end:
             batch = self.batch(min(end - self.reader.position, limit))
             if not len(batch):

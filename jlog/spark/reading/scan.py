@@ -8,15 +8,17 @@ import os
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import jlog
-from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
+from jlog.errors import JournalError, JournalNotFound, PositionLost
 from jlog.spark.reading.options import PERMISSIVE, ReadOptions
 from jlog.spark.reading.plan import Range
 from jlog.spark.reading.spark_archive import TaskReader
 from jlog.spark.reading.spark_journal import lost
+from jlog.storage.damage import past_damage
 
 if TYPE_CHECKING:
     import pyarrow
@@ -46,10 +48,8 @@ def read_range(wanted: Range, names: list[str], options: ReadOptions) -> Iterato
         batches = reader.record_batches(max_records=BATCH_RECORDS, max_bytes=BATCH_BYTES, columns=names, end=wanted.end)
         while True:
             try:
-                yield from batches
+                yield from past_damage(lambda: next(batches, None), reader.skip_damage, partial(_note_damage, wanted, options))
                 break
-            except CorruptJournal:
-                _skip(reader, wanted, options)
             except PositionLost as error:
                 if options.fail_on_data_loss:
                     raise lost(wanted.source.path, reader.position, error.first_sequence) from None
@@ -104,8 +104,7 @@ def _note_lost(wanted: Range, start: int, end: int) -> None:
     logger.warning("%s: the records from %d to %d are gone, and left out", wanted.source.path, start, end - 1)
 
 
-def _skip(reader: jlog.Reader | TaskReader, wanted: Range, options: ReadOptions) -> None:
-    damage = reader.skip_damage()
+def _note_damage(wanted: Range, options: ReadOptions, damage: jlog.Damage) -> None:
     last = damage.first_sequence + damage.records_lost - 1
     if options.mode != PERMISSIVE:
         raise JournalError(
@@ -120,10 +119,10 @@ def _skip(reader: jlog.Reader | TaskReader, wanted: Range, options: ReadOptions)
         damage.path, damage.offset, damage.reason, here.records_lost, start,
     )  # fmt: skip
     if options.damage_path is not None:
-        _note_damage(options.damage_path, wanted.source.name, here)
+        _write_damage(options.damage_path, wanted.source.name, here)
 
 
-def _note_damage(directory: str, journal: str, damage: jlog.Damage) -> None:
+def _write_damage(directory: str, journal: str, damage: jlog.Damage) -> None:
     """Writes a file for each damaged place and partition: a task that is repeated, or runs twice, writes the same again."""
     os.makedirs(directory, exist_ok=True)
     place = f"{damage.path}:{damage.offset}:{damage.first_sequence}"
