@@ -105,7 +105,7 @@ def append(
       jlogtool append /var/lib/events < events.log
       jlogtool append /var/lib/web --follow /var/log/nginx/access.log \\
           --time-regex '.*\\[([^]]*)' --time-format '%d/%b/%Y:%H:%M:%S %z'
-      jlogtool append /var/lib/web --follow /var/log/nginx/error.log --header file={file}
+      jlogtool append /var/lib/web --follow error.log --header file={file}
       journalctl -f -o json | jlogtool append /var/lib/events
       jlogtool append --framing length32 /var/lib/images < images.bin
       jlogtool dump --json /tmp/a | jlogtool append --format jsonl /tmp/b
