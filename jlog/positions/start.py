@@ -140,7 +140,7 @@ def time_ranges(path: str, meta: Meta, times_us: tuple[int, int], cursor: Cursor
                 end = index.following
             ranges = joined([*found, (end, None)])
             return ranges if times_us[0] == TIME_LEAST else _exact(cursor, ranges, times_us[0])
-        except FileNotFoundError:
+        except (FileNotFoundError, PositionLost):
             if cursor.first_sequence == first:
                 raise  # else the segment has just been removed
 

@@ -43,7 +43,7 @@ def start_of_newest(reader: ReaderProtocol, begin: int, end: int, count: int) ->
         start = max(begin, end - width)
         reader.seek(start)
         number = sum(map(len, reader.arrow_batches(SEQUENCE, end, stand_in_us=0)))
-        if number > count:
+        if number > count < width:
             width = count  # the step was too long
             continue
         end, count = start, count - number

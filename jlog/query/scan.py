@@ -76,7 +76,7 @@ def scan(
     """
     check_flag("text", text)
     path = os.fspath(path_or_url)
-    if path and place_of(path) == path and not is_url(path):
+    if path and not is_url(path) and place_of(path, archives=False) == path:
         path = os.path.abspath(path)  # it is opened later, perhaps from another working directory
     return Scan(path, check_start(start), check_start(end), text, _parser(parse, schema, max_columns))
 

@@ -63,13 +63,15 @@ class BackwardReading:
         """Returns so many records before `end` and where they begin; where there is damage among them, those after it, and all
         of the damage."""
         first = int(self._source.cursor.first_sequence)
+        before = end
         while True:
             start = self._source.gaps.step_back(end, count, first)
             if start == end:
                 return [], None, end
             records, met = self._read_between(start, end)
-            if records or met is None or met.lost.first_sequence > start or start <= first:
+            if records or met is None or met.lost.first_sequence > start or start in (first, before):
                 return records, met, start
+            before = start  # once more the same: a gap is right before the damage
             count *= 2  # the damage may begin further back
 
     def _read_between(self, start: int, end: int) -> tuple[Sequence[Record], _Met | None]:

@@ -58,7 +58,8 @@ class Reader:
     create: for a reader with a name. True creates the subscriber, and the journal too if there is none: a subscriber may come
         before the first writer. False raises SubscriberNotFound or JournalNotFound instead.
     durable_only: hands out only synced records.
-    codec: decodes records, for example `jlog.typed.json(Order)`: `record.decoded` and `batch.decoded()` are objects.
+    codec: decodes records, for example `jlog.typed.json(Order)`: `record.decoded` and `batch.decoded()` are objects. One that
+        refers to records of its Reader is never freed, nor are they.
     lock_timeout: seconds that one call waits for other processes and threads, before JournalLocked; None: for ever. Reading and
         a plain commit wait for nobody. The opening waits as long for a name that another Reader has, before SubscriberBusy; but
         with None it does not wait for that.

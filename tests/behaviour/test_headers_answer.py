@@ -260,3 +260,20 @@ def test_damaged_records_among_the_newest_make_room_for_those_before(path, harm:
     found = asked("select sequence, value from app order by sequence desc limit 100", scan)
     assert [row[0] for row in found] == [number for number in readable[::-1] if number not in lost][:100]
     assert told
+
+
+@pytest.mark.damage
+def test_damage_right_after_a_gap_holds_up_no_question(tmp_path):
+    with jlog.Writer(tmp_path / "before", precommit=4096) as writer:
+        writer.extend([b"before"] * 140)
+        after = copy(tmp_path / "before", tmp_path / "after")
+    another_boot(after)
+    with jlog.Writer(after) as writer:
+        writer.extend([b"after"] * 27)
+    damage_block(after, -1)
+    with jlog.Reader(after, start="end") as reader:
+        with pytest.raises(jlog.CorruptJournal):
+            reader.read_backward(1)
+        assert reader.skip_damage() is not None
+        assert [record.value for record in reader.read_backward(2)] == [b"before"] * 2
+    assert asked(EXTREMES, jlog.scan(after).told(lambda _: None, lambda _: None))[0][3:] == (0, 139)

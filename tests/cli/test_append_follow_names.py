@@ -20,6 +20,7 @@ from cli.shipping import add, drained_texts, later_than, shipped, shipping, text
 from jlog.cli.records import log_file
 from jlog.cli.records.candidates import candidates
 from jlog.cli.records.log_file import LogFile
+from jlog.cli.records.rotated_names import NameKind, names_beside
 from jlog.metrics import exposition
 from jlog.positions.log_place import LogPlace
 
@@ -358,3 +359,17 @@ def test_the_place_of_a_log_with_many_old_files_is_small(journal: Path, log: Pat
     add(log, "2\n")
     assert (shipped(journal, log, 2), texts(journal)) == ("", ["1", "2"])
     assert len(jlog.Journal(journal).state()[b"jlog.follow:" + os.fsencode(log)]) < 800
+
+
+def test_a_name_with_many_digits_is_judged(tmp_path: Path) -> None:
+    kind, _ = names_beside(str(tmp_path / "app.log"), is_target=False)(f"app-{'12345678' * 8}-web.log")
+    assert kind == NameKind.SIMILAR
+
+
+def test_a_backup_that_was_copied_while_the_shipper_was_down_is_not_read(journal: Path, log: Path) -> None:
+    add(log, "1\n")
+    shipped(journal, log, 1)
+    shutil.copy(log, f"{log}.bak")
+    add(log, "2\n")
+    shipped(journal, log, 2)
+    assert texts(journal) == ["1", "2"]

@@ -266,6 +266,8 @@ static void fuzz_json(const uint8_t *data, size_t size)
     struct jlog_json_field fields[FIELDS] = {0}, item = {.type = JLOG_JSON_STRING};
     int32_t starts[3], counted[3];
     const locale_t c_locale = newlocale(LC_ALL_MASK, "C", NULL);
+    const int is_text = jlog_utf8_valid(data, size);
+    size_t row = 0;
 
     if (size != 0)
         memcpy(exact, data, size);
@@ -274,10 +276,15 @@ static void fuzz_json(const uint8_t *data, size_t size)
         fields[i].name_bytes = strlen(names[i]);
         fields[i].type = types[i];
         fields[i].validity = calloc(1, 1);
-        fields[i].offsets = calloc(3, sizeof(int32_t));
-        fields[i].data = types[i] >= JLOG_JSON_STRING ? malloc(size) : calloc(2, 8);
+        fields[i].offsets = types[i] >= JLOG_JSON_STRING ? calloc(3, sizeof(int32_t)) : NULL;
+        fields[i].data = types[i] >= JLOG_JSON_STRING ? malloc(0) : calloc(2, 8);
     }
-    jlog_json_columns(fields, FIELDS, exact, offsets, 2, scratch, c_locale);
+    while ((row = jlog_json_columns(fields, FIELDS, exact, offsets, row, 2, is_text, scratch, c_locale)) < 2)
+        for (size_t i = 0; i < FIELDS; i++)
+            if (jlog_json_need(&fields[i], row) > fields[i].room) {
+                fields[i].room = jlog_json_need(&fields[i], row);
+                fields[i].data = realloc(fields[i].data, fields[i].room);
+            }
     jlog_json_items(NULL, fields[7].data, fields[7].offsets, 2, counted, c_locale);
     item.validity = calloc((size_t)counted[2] / 8 + 1, 1);
     item.offsets = calloc((size_t)counted[2] + 1, sizeof(int32_t));

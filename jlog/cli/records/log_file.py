@@ -13,6 +13,7 @@ from jlog.cli.records.series import Series, SeriesFile
 from jlog.positions.log_place import FileState, LogPlace
 
 ROTATED_SECONDS = 3600.0
+BUSY_SECONDS = 5.0  # the new file waits no longer for a rotated one that goes on to change
 QUIET_SECONDS = 1.0  # a rotated file has to stay unchanged so long: its writer opens the new one some time later
 ROTATED_MAX = 16  # rotated files that are followed at a time
 
@@ -45,7 +46,8 @@ class LogFile:
             raise OSError(errno.EINVAL, "it is not a regular file", path)
         self._series = Series(path, place, long_lines or LongLines(), tell)
         self._rotated_seconds = rotated_seconds
-        self._quiet: tuple[SeriesFile, int, float] | None = None  # a rotated file, its size, and since when it has had it
+        # A rotated file that the next one waits for, its size, since when it has had it, and since when it is waited for.
+        self._quiet: tuple[SeriesFile, int, float, float] | None = None
 
     def close(self) -> None:
         self._series.close()
@@ -94,9 +96,13 @@ class LogFile:
             if not reader.stat().st_size:
                 return None
             size = earlier.reader.stat().st_size
+            now = time.monotonic()
+            began = now if self._quiet is None or self._quiet[0] is not earlier else self._quiet[3]
             if self._quiet is None or self._quiet[:2] != (earlier, size):
-                self._quiet = earlier, size, time.monotonic()
-            if time.monotonic() - self._quiet[2] < QUIET_SECONDS:
+                self._quiet = earlier, size, now, began
+            if now - began > BUSY_SECONDS:
+                return []  # its writer goes on, and may finish its line
+            if now - self._quiet[2] < QUIET_SECONDS:
                 return None
         return earlier.reader.finish()
 
@@ -104,8 +110,8 @@ class LogFile:
         """Says whether a file that was read to its end is not followed any more: it was removed, or has not changed long."""
         members = [other for other in self._series.members if other.state == FileState.FOLLOWED]
         later = members[members.index(member) + 1 :]
-        if not any(other.place().offset for other in later):
-            return False
         status = reader.stat()
+        if not later or (status.st_size and not any(other.place().offset for other in later)):
+            return False  # one without a byte does not wait for a later line
         age = time.time() - max(status.st_mtime, status.st_ctime)
         return not status.st_nlink or age > self._rotated_seconds or len(later) > ROTATED_MAX

@@ -11,7 +11,7 @@ _WORDS = (
     "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|january|february|march|april|june|july|august|september|october|november|"
     "december|mon|tue|wed|thu|fri|sat|sun|am|pm|utc|gmt|z|t|w|h|old|bak|backup|prev|previous|orig|save|saved|rotated|archive|log|txt"
 )
-_ROTATION = re.compile(rf"(?:[._:+@~,\s-]|\d+|(?<![a-z])(?:{_WORDS})(?![a-z]))*", re.IGNORECASE)
+_ROTATION = re.compile(rf"(?:[._:+@~,\s-]|\d|(?<![a-z])(?:{_WORDS})(?![a-z]))*", re.IGNORECASE)
 _DATE = re.compile(r"[._-]*\d{4}[._-]?\d\d")
 _MOVES_ON = re.compile(
     r"\d{4}[._-]?\d\d|^\d+\."

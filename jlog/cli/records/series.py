@@ -135,6 +135,8 @@ class Series:
         files, unseen, lost = self._looked_at()
         for member in lost:
             self._lose(member, files)
+        for member in self.members:
+            self._open(member)  # a file is told from its copies by its bytes
         real = os.path.realpath(self.path)
         if any(file.kind == NameKind.PATH for file in files):
             self._place = replace(self._place, target="" if real == self.path else real)
