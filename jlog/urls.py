@@ -112,7 +112,7 @@ def list_topics(url: str) -> list[str]:
 
 
 class Place(str):  # noqa: SLOT000 # has no attribute of its own
-    """What a text names: the path of a journal, or an archive's or a topic's URL."""
+    """The path of a journal, or the URL of an archive or a topic."""
 
     is_archive = False
     is_topic = False

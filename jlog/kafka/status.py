@@ -79,7 +79,7 @@ class Pair:
         found = self.cluster.topic(self.url.topic)
         rows = [self.source_positions[SINK]] if self.direction == TO_KAFKA else self.source_positions.values()
         ids = {str(row["topic_id"]) for row in rows}
-        return self.check_is(found, found.id if found.id in ids else ids.pop()) if ids else found
+        return found if not ids or found.id in ids else self.check_is(found, ids.pop())
 
     def check_is(self, topic: Topic, topic_id: str) -> Topic:
         after = f"Nothing can be compared with {self.journal.path}; `jlogtool mirror positions set` says where to go on"

@@ -1,6 +1,6 @@
 """Values as people write them: times, durations, sizes, flags, counts and patterns. The command line, `start=`, Spark's options
-and the files of mirrors all parse them here, so that a text means the same in each of them. A text that is none raises
-ValueError, which says the forms there are."""
+and the files of mirrors all parse them here, so that a text means the same in each of them. Another text raises ValueError,
+which says the forms there are."""
 
 from __future__ import annotations
 

@@ -52,9 +52,8 @@ def candidates(path: str, target: str, inodes: Collection[int], tell: Callable[[
     """Returns the file at the path, and those beside it, and beside the file that a link there leads to or has led to
     (`target`), whose name or inode may be of the log."""
     before = None
-    for _ in range(
-        _LOOKS_MAX
-    ):  # until two looks agree: a file that gets another name during a look may be missing, or be double
+    # Until two looks agree: a file that gets another name during a look may be missing, or be double.
+    for _ in range(_LOOKS_MAX):
         look = _look(path, target, inodes, tell)
         inodes_of_names = {candidate.path: candidate.inode for candidate in look}
         if inodes_of_names == before:

@@ -139,12 +139,13 @@ class GrowingFile:
             return values
         kept = []
         for value in values:
+            begin, offset = offset, offset + len(value) + 1
             if len(value) <= bytes_max:
                 kept.append(value)
                 continue
             verb = "cut" if self._long_lines.are_cut else "left out"
             text = (
-                f"{self.file.name}: a line after byte {offset:,} has more than {bytes_max:,} bytes (--max-line), and is {verb}"
+                f"{self.file.name}: a line after byte {begin:,} has more than {bytes_max:,} bytes (--max-line), and is {verb}"
             )
             self._tell(text, 1)
             if self._long_lines.are_cut:

@@ -7,13 +7,14 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from jlog.cli.records.growing_file import GrowingFile, LongLines, Truncated
 from jlog.cli.records.series import Series, SeriesFile
 from jlog.positions.log_place import FileState, LogPlace
 
 ROTATED_SECONDS = 3600.0
-BUSY_SECONDS = 5.0  # the new file waits no longer for a rotated one that goes on to change
+BUSY_SECONDS = 5.0  # the new file waits no longer for a rotated one that is still written to
 QUIET_SECONDS = 1.0  # a rotated file has to stay unchanged so long: its writer opens the new one some time later
 ROTATED_MAX = 16  # rotated files that are followed at a time
 
@@ -24,6 +25,15 @@ class Lines:
 
     values: list[bytes]
     after: LogPlace
+
+
+class _Wait(NamedTuple):
+    """The wait of a new file for the rotated one before it. The times are those of time.monotonic()."""
+
+    file: SeriesFile
+    size: int
+    changed_at: float  # when the size was first seen
+    began_at: float
 
 
 class LogFile:
@@ -46,8 +56,7 @@ class LogFile:
             raise OSError(errno.EINVAL, "it is not a regular file", path)
         self._series = Series(path, place, long_lines or LongLines(), tell)
         self._rotated_seconds = rotated_seconds
-        # A rotated file that the next one waits for, its size, since when it has had it, and since when it is waited for.
-        self._quiet: tuple[SeriesFile, int, float, float] | None = None
+        self._wait: _Wait | None = None
 
     def close(self) -> None:
         self._series.close()
@@ -97,12 +106,13 @@ class LogFile:
                 return None
             size = earlier.reader.stat().st_size
             now = time.monotonic()
-            began = now if self._quiet is None or self._quiet[0] is not earlier else self._quiet[3]
-            if self._quiet is None or self._quiet[:2] != (earlier, size):
-                self._quiet = earlier, size, now, began
-            if now - began > BUSY_SECONDS:
+            if self._wait is None or self._wait.file is not earlier:
+                self._wait = _Wait(earlier, size, now, now)
+            elif self._wait.size != size:
+                self._wait = self._wait._replace(size=size, changed_at=now)
+            if now - self._wait.began_at > BUSY_SECONDS:
                 return []  # its writer goes on, and may finish its line
-            if now - self._quiet[2] < QUIET_SECONDS:
+            if now - self._wait.changed_at < QUIET_SECONDS:
                 return None
         return earlier.reader.finish()
 

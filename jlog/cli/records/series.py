@@ -91,10 +91,10 @@ class Series:
             member.close()
 
     def tell(self, text: str, lines_cut: int = 0) -> None:
-        """Says each thing once."""
+        """Says each thing once. A line that is cut is a thing of its own."""
         self._lines_cut += lines_cut
         if text not in self._told:
-            self._told.add(text)
+            self._told |= set() if lines_cut else {text}
             self._tell_always(text)
 
     def place(self) -> LogPlace:
