@@ -199,3 +199,10 @@ def test_the_key_and_the_headers_say_where_a_line_is_from(journal: Path, log: Pa
             assert list(record.headers) == [("file", os.fsencode(log)), ("site", b"web=1")]
     assert jlog.Journal(journal).stats().records == 2
     assert run("append", journal, log, "--header", "site").code == 2
+
+
+def test_each_line_that_is_cut_is_told(journal: Path, log: Path) -> None:
+    add(log, "a" * 30 + "\n" + "b" * 30 + "\nshort\n")
+    told = shipped(journal, log, 3, "--max-line", "10")
+    assert [f"after byte {number} has" in told for number in (0, 31)] == [True, True]
+    assert texts(journal) == ["a" * 10, "b" * 10, "short"]
